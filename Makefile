@@ -1,0 +1,40 @@
+# Everything runs in .venv inside the checkout; each target sets up what it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.stamp
+
+.PHONY: setup demo test test-slow check format bench docs clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+demo: $(STAMP)  ## the five-minute tour
+	$(BIN)/icgi demo
+
+test: $(STAMP)  ## the fast suite
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+test-slow: $(STAMP)  ## the suite that takes minutes
+	$(BIN)/python -m pytest -q -m slow
+
+check: $(STAMP)  ## format, lint, types, fast tests
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+format: $(STAMP)
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+bench: $(STAMP)  ## speed against peers; set ICGI_DATA to the benchmark instances
+	$(BIN)/python benchmarks/exact.py
+	$(BIN)/python benchmarks/classical.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

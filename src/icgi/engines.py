@@ -1,0 +1,81 @@
+"""Name → engine: the one dictionary. Everything that lists or accepts engines reads it."""
+
+import dataclasses
+import importlib
+import types
+import typing
+from collections.abc import Callable
+
+from icgi.errors import IcgiError
+from icgi.inference import Engine
+
+ENGINES: dict[str, str] = {
+    "auto": "icgi.portfolio.auto:Auto",
+    "enumerate": "icgi.exact.enumeration:Enumerate",
+    "jt": "icgi.exact.junction_tree:JunctionTree",
+    "pfaffian": "icgi.exact.pfaffian:Pfaffian",
+}
+"""Where each engine lives; imported only when asked for, so that listing stays cheap."""
+
+
+def engine_class(name: str) -> Callable[..., Engine]:
+    """Return the settings class of an engine."""
+    if name not in ENGINES:
+        raise IcgiError(f"unknown engine {name!r}; there are: {', '.join(ENGINES)}")
+    module, _, attribute = ENGINES[name].partition(":")
+    found: Callable[..., Engine] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def parse_engine(text: str) -> Engine:
+    """Engine from its command-line form, `lbp:damping=0.5,schedule=residual` or `icgi:fast`."""
+    name, _, rest = text.partition(":")
+    make = engine_class(name)
+    known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(make)
+    settings: dict[str, object] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals:
+            key, value = "variant", key
+        if key not in known:
+            options = ", ".join(known) or "none"
+            raise IcgiError(f"engine {name!r} has no option {key!r}; its options are: {options}")
+        settings[key] = _convert(name, key, value, hints[key])
+    return make(**settings)
+
+
+def _convert(engine: str, key: str, text: str, hint: object) -> object:
+    """Read an option's text as the type its field declares; the first that fits of a union."""
+    for kind in _kinds(hint):
+        if typing.get_origin(kind) is typing.Literal:
+            if text in typing.get_args(kind):
+                return text
+        elif kind is bool:
+            if text.lower() in ("true", "yes", "1", "false", "no", "0"):
+                return text.lower() in ("true", "yes", "1")
+        elif kind is type(None):
+            if text.lower() == "none":
+                return None
+        elif kind in (int, float, str):
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    wanted = " or ".join(_describe(kind) for kind in _kinds(hint))
+    raise IcgiError(f"engine {engine!r}: option {key}={text!r} should be {wanted}")
+
+
+def _kinds(hint: object) -> tuple[object, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _describe(kind: object) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(kind)))
+    words: dict[object, str] = {
+        int: "a whole number", float: "a number", bool: "true or false", type(None): "none"
+    }  # fmt: skip
+    return words.get(kind, "text")

@@ -1,0 +1,1 @@
+"""Exact engines: enumeration (the oracle), junction tree, Pfaffian."""

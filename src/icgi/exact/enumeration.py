@@ -1,0 +1,58 @@
+"""Every configuration, one after the other: the oracle that the other engines are tested by."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from icgi.errors import EvidenceError, UnsupportedModelError
+from icgi.inference import Budget, Marginals, Status
+from icgi.model.graph import FactorGraph
+
+LIMIT = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class Enumerate:
+    """p(x_i) by summing all configurations; refuses models of more than 2^22 of them."""
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Sum exp Σ_f θ_f(x_f) over every configuration."""
+        count = float(np.prod(model.cards, dtype=np.float64))
+        if count > LIMIT:
+            raise UnsupportedModelError(
+                f"enumerate: {count:.3g} configurations are more than {LIMIT}; use --engine jt"
+            )
+        log_joint = joint(model)
+        top = log_joint.max()
+        if top == -np.inf:
+            raise EvidenceError(
+                "no configuration has non-zero probability; check the evidence against the "
+                "zeros of the model"
+            )
+        weights = np.exp(log_joint - top)
+        total = weights.sum()
+        axes = model.cards.tolist()
+        weights = weights.reshape(axes)
+        probs = np.zeros((model.n_variables, model.max_states))
+        for i, card in enumerate(axes):
+            # reshape first: numpy sums over at most 64 axes, and three are enough
+            block = weights.reshape(int(np.prod(axes[:i])), card, -1)
+            probs[i, :card] = block.sum((0, 2)) / total
+        return Marginals(
+            probs, Status.EXACT, float(top + np.log(total)), stats={"configurations": count}
+        )
+
+
+def joint(model: FactorGraph) -> np.ndarray:
+    """Log weight of every configuration, the last variable fastest."""
+    cards = model.cards
+    total = np.zeros(int(np.prod(cards)))
+    numbers = np.arange(total.size)
+    strides = np.concatenate([np.cumprod(cards[::-1])[::-1][1:], [1]]) if len(cards) else cards
+    for scope, table in zip(model.scopes, model.log_tables, strict=True):
+        index = np.zeros(total.size, np.int64)
+        for i in scope:
+            index = index * cards[i] + numbers // strides[i] % cards[i]
+        total += table.ravel()[index]
+    return total

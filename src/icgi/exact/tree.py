@@ -1,0 +1,400 @@
+"""The bucket tree of an elimination order: which tables meet where, laid out for the kernels.
+
+Variables are renamed by their elimination time. The node of variable t holds the clique
+{t} ∪ separator(t) with axes sorted by time, t itself slowest: summing t out is then an addition of
+contiguous halves, and every message is a subsequence of its parent's axes. Only messages
+(separator tables) are ever stored, never cliques.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.wiring import wiring
+
+GROUP = 4096  # entries up to which small operands of a large clique are multiplied together first
+LARGE = 2**14  # cliques above this many entries are swept in blocks, never formed
+
+
+class Tree(NamedTuple):
+    """Flat description of all nodes; a plain tuple of arrays, because compiled code reads it."""
+
+    cards: IntArray  # n    states of each variable, by elimination time
+    nodes: IntArray  # m    nodes, children before parents
+    variable: IntArray  # m    time of the variable a node sums out, −1 for a grouping node
+    sep_start: IntArray  # m+1  where a node's separator begins in `sep`
+    sep: IntArray  # times, ascending
+    size: IntArray  # m    entries of the separator
+    clique: IntArray  # m    entries of the clique
+    message: IntArray  # m    where a node's message begins in the store
+    op_start: IntArray  # m+1  where a node's operands begin
+    op_data: IntArray  # o    where an operand's table begins in the store
+    op_scope: IntArray  # o    where its scope begins in `scopes`
+    op_arity: IntArray  # o
+    op_child: IntArray  # o    the child node that sends it, −1 for a factor
+    scopes: IntArray  # sorted scopes of all operands, as times
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """All that is known before a single table is allocated."""
+
+    tree: Tree
+    time: IntArray  # n  elimination time of each variable
+    factor_data: IntArray  # f  where each factor's sorted table goes in the store
+    store_entries: int  # factor tables and messages
+    scratch_entries: int  # largest set of tables that one node of the distribute pass needs
+    clique_entries: float  # sum of all clique tables: the work of one pass
+    largest_clique: int
+
+    @property
+    def bytes_needed(self) -> int:
+        """Peak of the tables held at once: store, and scratch of two threads."""
+        return 8 * (self.store_entries + 2 * self.scratch_entries + LARGE)
+
+
+def plan(model: FactorGraph, order: IntArray) -> Plan:
+    """Bucket tree of a model for an elimination order."""
+    n = model.n_variables
+    time = np.empty(n, np.int64)
+    time[order] = np.arange(n)
+    w = wiring(model)
+    cards = model.cards[order]
+    scopes = time[w.scope]
+    _sort_scopes(w.scope_start, scopes)
+    sizes = np.diff(w.table_start)
+    variable, parent, sep_start, sep = _separators(n, w.scope_start, scopes)
+    built = _assemble(cards, w.scope_start, scopes, sizes, variable, parent, sep_start, sep)
+    tree = Tree(cards, *built[:-1])
+    scratch = _scratch(tree.nodes, tree.op_start, tree.op_child, tree.size)
+    store = int(w.table_start[-1] + tree.size.sum())
+    return Plan(
+        tree, time, built[-1], store, int(scratch),
+        float(tree.clique.sum(dtype=np.float64)), int(tree.clique.max(initial=1)),
+    )  # fmt: skip
+
+
+def fill_store(model: FactorGraph, plan: Plan, log: bool) -> tuple[FloatArray, float]:
+    """Store with every factor's table, axes sorted by time, largest entry 1; and Σ log scales."""
+    w = wiring(model)
+    store = np.empty(plan.store_entries)
+    shift = _load_tables(
+        model.cards, plan.time, w.scope_start, w.scope, w.table_start, w.values,
+        plan.factor_data, store, log,
+    )  # fmt: skip
+    return store, float(shift)
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort_scopes(scope_start: Any, scopes: Any) -> None:
+    for f in range(len(scope_start) - 1):
+        begin, end = scope_start[f], scope_start[f + 1]
+        if end - begin == 2:
+            if scopes[begin] > scopes[begin + 1]:
+                scopes[begin], scopes[begin + 1] = scopes[begin + 1], scopes[begin]
+        elif end - begin > 2:
+            scopes[begin:end] = np.sort(scopes[begin:end])
+
+
+@numba.njit(cache=True, nogil=True)
+def _separators(n: Any, scope_start: Any, scopes: Any) -> Any:
+    """Separator of every bucket: union of its factors' and children's scopes without itself."""
+    f = len(scope_start) - 1
+    head = np.full(n, -1, np.int64)  # factors of each bucket, as linked lists
+    follow = np.full(f, -1, np.int64)
+    for g in range(f - 1, -1, -1):
+        if scope_start[g + 1] > scope_start[g]:
+            t = scopes[scope_start[g]]
+            follow[g] = head[t]
+            head[t] = g
+    child = np.full(n, -1, np.int64)
+    sibling = np.full(n, -1, np.int64)
+    parent = np.full(n, -1, np.int64)
+    sep_start = np.zeros(n + 1, np.int64)
+    sep = np.empty(max(16, 4 * len(scopes)), np.int64)
+    stamp = np.full(n, -1, np.int64)
+    for t in range(n):
+        begin = sep_start[t]
+        end = begin
+        if begin + n - t > len(sep):
+            grown = np.empty(2 * len(sep) + n, np.int64)
+            grown[:begin] = sep[:begin]
+            sep = grown
+        stamp[t] = t
+        g = head[t]
+        while g >= 0:
+            for a in range(scope_start[g], scope_start[g + 1]):
+                if stamp[scopes[a]] != t:
+                    stamp[scopes[a]] = t
+                    sep[end] = scopes[a]
+                    end += 1
+            g = follow[g]
+        c = child[t]
+        while c >= 0:
+            for a in range(sep_start[c], sep_start[c + 1]):
+                if stamp[sep[a]] != t:
+                    stamp[sep[a]] = t
+                    sep[end] = sep[a]
+                    end += 1
+            c = sibling[c]
+        sep[begin:end] = np.sort(sep[begin:end])
+        sep_start[t + 1] = end
+        if end > begin:
+            parent[t] = sep[begin]
+            sibling[t] = child[parent[t]]
+            child[parent[t]] = t
+    return np.arange(n), parent, sep_start, sep[: sep_start[n]].copy()
+
+
+@numba.njit(cache=True, nogil=True)
+def _assemble(  # type: ignore[no-untyped-def]
+    cards, scope_start, scopes, sizes, variable, parent, sep_start, sep
+):
+    """Operands of every node; small operands of a large clique get a grouping node of their own."""
+    n, f = len(cards), len(sizes)
+    size = np.ones(n, np.int64)
+    for t in range(n):
+        for a in range(sep_start[t], sep_start[t + 1]):
+            size[t] *= cards[sep[a]]
+    # operands: factors 0..f-1 then messages of buckets f..f+n-1, then of grouping nodes
+    limit = f + n
+    home = np.full(limit, -1, np.int64)  # the bucket each operand belongs to
+    for g in range(f):
+        if scope_start[g + 1] > scope_start[g]:
+            home[g] = scopes[scope_start[g]]
+    for t in range(n):
+        home[f + t] = parent[t]
+    count = np.zeros(n + 1, np.int64)
+    for o in range(limit):
+        if home[o] >= 0:
+            count[home[o] + 1] += 1
+    start = np.cumsum(count)
+    members = np.empty(start[n], np.int64)
+    place = start[:-1].copy()
+    for o in range(limit):
+        if home[o] >= 0:
+            members[place[home[o]]] = o
+            place[home[o]] += 1
+
+    # every operand is in at most one group, so there are at most len(members) // 2 groups
+    most = n + len(members) // 2 + 1
+    total_scope = len(scopes) + len(sep)
+    out_variable = np.full(most, -1, np.int64)
+    out_size = np.empty(most, np.int64)
+    out_clique = np.empty(most, np.int64)
+    out_sep_start = np.zeros(most + 1, np.int64)
+    out_sep = np.empty(len(sep) + total_scope, np.int64)
+    nodes = np.empty(most, np.int64)
+    op_start = np.zeros(most + 1, np.int64)
+    op_most = len(members) + most
+    op_data = np.empty(op_most, np.int64)
+    op_scope = np.empty(op_most, np.int64)
+    op_arity = np.empty(op_most, np.int64)
+    op_child = np.empty(op_most, np.int64)
+    all_scopes = np.empty(total_scope + len(out_sep), np.int64)
+    factor_data = np.zeros(f, np.int64)
+
+    filled = 0
+    for g in range(f):
+        factor_data[g] = filled
+        filled += sizes[g]
+    all_scopes[: len(scopes)] = scopes
+    written = len(scopes)
+    message = np.empty(most, np.int64)
+    node_of = np.empty(n, np.int64)  # node number of each bucket
+    made = 0
+    ops = 0
+    stamp = np.full(n, -1, np.int64)
+    label = 0
+    scope_at = np.empty(limit, np.int64)
+    for g in range(f):
+        scope_at[g] = scope_start[g]
+
+    for t in range(n):
+        clique = size[t] * cards[t]
+        begin, end = start[t], start[t + 1]
+        grouped = np.zeros(end - begin, np.bool_)
+        groups = 0
+        group_of = np.full(end - begin, -1, np.int64)
+        if clique > LARGE and end - begin > 2:
+            # greedy: open a group with the first small operand left, add what keeps it small
+            bound = min(GROUP, clique // 16)
+            for a in range(begin, end):
+                o = members[a]
+                operand = sizes[o] if o < f else size[o - f]
+                if grouped[a - begin] or operand > bound:
+                    continue
+                label += 1
+                product = 1
+                joined = 0
+                for b in range(a, end):
+                    q = members[b]
+                    if grouped[b - begin]:
+                        continue
+                    if (sizes[q] if q < f else size[q - f]) > bound:
+                        continue
+                    grown = product
+                    lo = scope_start[q] if q < f else sep_start[q - f]
+                    hi = scope_start[q + 1] if q < f else sep_start[q - f + 1]
+                    source = scopes if q < f else sep
+                    for c in range(lo, hi):
+                        if stamp[source[c]] != label:
+                            grown *= cards[source[c]]
+                    if grown <= bound:
+                        for c in range(lo, hi):
+                            stamp[source[c]] = label
+                        product = grown
+                        grouped[b - begin] = True
+                        group_of[b - begin] = groups
+                        joined += 1
+                if joined == 1:
+                    for b in range(a, end):
+                        if group_of[b - begin] == groups:
+                            group_of[b - begin] = -2  # stays an operand of the clique itself
+                elif joined > 1:
+                    groups += 1
+
+        first_group = made
+        for g in range(groups):
+            node = made
+            made += 1
+            nodes[node] = node
+            out_variable[node] = -1
+            label += 1
+            low = out_sep_start[node]
+            high = low
+            for b in range(begin, end):
+                if group_of[b - begin] != g:
+                    continue
+                q = members[b]
+                ops = _operand(
+                    q, f, scope_start, sep_start, factor_data, scope_at, node_of, message,
+                    ops, op_data, op_scope, op_arity, op_child,
+                )  # fmt: skip
+                for c in range(op_scope[ops - 1], op_scope[ops - 1] + op_arity[ops - 1]):
+                    if stamp[all_scopes[c]] != label:
+                        stamp[all_scopes[c]] = label
+                        out_sep[high] = all_scopes[c]
+                        high += 1
+            out_sep[low:high] = np.sort(out_sep[low:high])
+            out_sep_start[node + 1] = high
+            entries = 1
+            for c in range(low, high):
+                entries *= cards[out_sep[c]]
+            out_size[node] = entries
+            out_clique[node] = entries
+            message[node] = filled
+            filled += entries
+            op_start[node + 1] = ops
+
+        node = made
+        made += 1
+        nodes[node] = node
+        node_of[t] = node
+        out_variable[node] = variable[t]
+        low = out_sep_start[node]
+        width = sep_start[t + 1] - sep_start[t]
+        out_sep[low : low + width] = sep[sep_start[t] : sep_start[t + 1]]
+        out_sep_start[node + 1] = low + width
+        out_size[node] = size[t]
+        out_clique[node] = clique
+        message[node] = filled
+        filled += size[t]
+        for b in range(begin, end):
+            if group_of[b - begin] >= 0:
+                continue
+            ops = _operand(
+                members[b], f, scope_start, sep_start, factor_data, scope_at, node_of, message,
+                ops, op_data, op_scope, op_arity, op_child,
+            )  # fmt: skip
+        for g in range(first_group, first_group + groups):
+            op_data[ops] = message[g]
+            op_scope[ops] = written
+            op_arity[ops] = out_sep_start[g + 1] - out_sep_start[g]
+            op_child[ops] = g
+            all_scopes[written : written + op_arity[ops]] = out_sep[
+                out_sep_start[g] : out_sep_start[g + 1]
+            ]
+            written += op_arity[ops]
+            ops += 1
+        op_start[node + 1] = ops
+        # the separator is the scope of this node's message at its parent
+        scope_at[f + t] = written
+        all_scopes[written : written + width] = sep[sep_start[t] : sep_start[t + 1]]
+        written += width
+    return (
+        nodes[:made], out_variable[:made], out_sep_start[: made + 1], out_sep, out_size[:made],
+        out_clique[:made], message[:made], op_start[: made + 1], op_data[:ops], op_scope[:ops],
+        op_arity[:ops], op_child[:ops], all_scopes[:written], factor_data,
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _operand(  # type: ignore[no-untyped-def]
+    q, f, scope_start, sep_start, factor_data, scope_at, node_of, message,
+    ops, op_data, op_scope, op_arity, op_child,
+):  # fmt: skip
+    op_scope[ops] = scope_at[q]
+    if q < f:
+        op_data[ops] = factor_data[q]
+        op_arity[ops] = scope_start[q + 1] - scope_start[q]
+        op_child[ops] = -1
+    else:
+        op_data[ops] = message[node_of[q - f]]
+        op_arity[ops] = sep_start[q - f + 1] - sep_start[q - f]
+        op_child[ops] = node_of[q - f]
+    return ops + 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _scratch(nodes: Any, op_start: Any, op_child: Any, size: Any) -> Any:
+    largest = 0
+    for node in nodes:
+        entries = 0
+        for o in range(op_start[node], op_start[node + 1]):
+            if op_child[o] >= 0:
+                entries += size[op_child[o]]
+        largest = max(largest, entries)
+    return largest
+
+
+@numba.njit(cache=True, nogil=True)
+def _load_tables(  # type: ignore[no-untyped-def]
+    cards, time, scope_start, scope, table_start, values, factor_data, store, log
+):
+    """Copy tables with sorted axes, divided by their largest entry; return Σ log of these."""
+    shift = 0.0
+    digits = np.zeros(64, np.int64)
+    strides = np.zeros(64, np.int64)
+    for f in range(len(scope_start) - 1):
+        begin, arity = scope_start[f], scope_start[f + 1] - scope_start[f]
+        top = -np.inf
+        for e in range(table_start[f], table_start[f + 1]):
+            top = max(top, values[e])
+        shift += top
+        if arity == 0:
+            continue
+        # stride, in the sorted table, of each axis in file order
+        for a in range(arity):
+            strides[a] = 1
+            digits[a] = 0
+            for b in range(arity):
+                if time[scope[begin + b]] > time[scope[begin + a]]:
+                    strides[a] *= cards[scope[begin + b]]
+        index = factor_data[f]
+        for e in range(table_start[f], table_start[f + 1]):
+            value = values[e] - top if top > -np.inf else -np.inf
+            store[index] = value if log else np.exp(value)
+            a = arity - 1
+            while a >= 0:
+                digits[a] += 1
+                index += strides[a]
+                if digits[a] < cards[scope[begin + a]]:
+                    break
+                index -= strides[a] * digits[a]
+                digits[a] = 0
+                a -= 1
+    return shift

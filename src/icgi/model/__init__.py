@@ -1,0 +1,1 @@
+"""What a model is: arrays, evidence, reductions, files, elimination orders."""

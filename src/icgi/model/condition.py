@@ -1,0 +1,117 @@
+"""Evidence: states that are observed or impossible leave the model, and come back as zeros.
+
+Observed variables shrink to one state and ids never change, so no engine knows the word evidence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from icgi.errors import EvidenceError
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, state_names, variable_name
+from icgi.model.reduce import all_states, propagate, restrict
+
+if TYPE_CHECKING:
+    from icgi.inference import Marginals
+
+Evidence: TypeAlias = Mapping[int, int]
+"""Observed state of each observed variable, both counted from zero."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Conditioned:
+    """A model without its impossible states, and the map back."""
+
+    model: FactorGraph
+    alive: BoolArray  # n k  states of the original model that are left
+
+
+def condition(model: FactorGraph, evidence: Evidence) -> Conditioned:
+    """Enter evidence, remove states that zeros exclude, drop one-state variables from scopes."""
+    alive = propagate(model, observe(model, evidence))
+    return Conditioned(restrict(model, alive), alive)
+
+
+def observe(model: FactorGraph, evidence: Evidence) -> BoolArray:
+    """Mask of states that agree with the evidence."""
+    alive = all_states(model)
+    for i, x in evidence.items():
+        if not 0 <= i < model.n_variables:
+            raise EvidenceError(
+                f"evidence names variable {i}, but the model has variables 0 to "
+                f"{model.n_variables - 1}"
+            )
+        if not 0 <= x < model.cards[i]:
+            raise EvidenceError(
+                f"evidence gives variable {variable_name(model, i)} the state {x}, but it has "
+                f"states 0 to {model.cards[i] - 1}"
+            )
+        alive[i] = False
+        alive[i, x] = True
+    return alive
+
+
+def resolve_evidence(
+    model: FactorGraph, given: Mapping[int | str, int | str] | Mapping[int, int] | None
+) -> Evidence:
+    """Evidence by number from evidence by name or number, for variables and for states."""
+    numbers = {name: i for i, name in enumerate(model.names or ())}
+    resolved: dict[int, int] = {}
+    for key, value in (given or {}).items():
+        i = numbers.get(key, -1) if isinstance(key, str) else int(key)
+        if i == -1 and isinstance(key, str):
+            if not key.lstrip("-").isdigit():
+                raise EvidenceError(f"evidence names the unknown variable {key!r}")
+            i = int(key)
+        resolved[i] = _state_number(model, i, value)
+    return resolved
+
+
+def _state_number(model: FactorGraph, i: int, value: int | str) -> int:
+    if not isinstance(value, str):
+        return int(value)
+    if 0 <= i < model.n_variables and value in (names := state_names(model, i)):
+        return list(names).index(value)
+    if value.isdigit():
+        return int(value)
+    raise EvidenceError(f"evidence gives variable {i} the unknown state {value!r}")
+
+
+def lift(marginals: "Marginals", alive: BoolArray) -> "Marginals":
+    """Marginals over all states of the original model: removed states get probability zero."""
+    cards = alive.sum(1)
+    if (cards == alive.shape[1]).all():
+        return marginals
+    left = np.arange(marginals.probs.shape[1]) < cards[:, None]  # n k  states the engine saw
+    return replace(
+        marginals,
+        probs=_spread(marginals.probs, left, alive),
+        concentration=_spread_optional(marginals.concentration, left, alive),
+        std_error=_spread_optional(marginals.std_error, left, alive),
+        pairs=None
+        if marginals.pairs is None
+        else {
+            (i, j): _spread_pair(table, alive[i], alive[j])
+            for (i, j), table in marginals.pairs.items()
+        },
+    )
+
+
+def _spread(values: FloatArray, left: BoolArray, alive: BoolArray) -> FloatArray:
+    full = np.zeros(alive.shape)
+    full[alive] = values[left]  # both masks list states in the same order, row by row
+    return full
+
+
+def _spread_optional(
+    values: FloatArray | None, left: BoolArray, alive: BoolArray
+) -> FloatArray | None:
+    return None if values is None else _spread(values, left, alive)
+
+
+def _spread_pair(table: FloatArray, rows: BoolArray, columns: BoolArray) -> FloatArray:
+    full = np.zeros((rows.size, columns.size))
+    full[np.ix_(rows, columns)] = table
+    return full

@@ -1,0 +1,276 @@
+"""Pure reductions of a model: impossible states, one-state variables, components, absorption."""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from icgi.errors import EvidenceError
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, variable_name
+from icgi.model.wiring import Wiring, unwire, wiring
+
+
+def all_states(model: FactorGraph) -> BoolArray:
+    """Mask of the states that each variable has, n × largest number of states."""
+    return np.asarray(np.arange(model.max_states) < model.cards[:, None])
+
+
+def propagate(model: FactorGraph, alive: BoolArray) -> BoolArray:
+    """Arc consistency: remove every state that has no support in some factor, until none is left.
+
+    Raises `EvidenceError` when a variable loses its last state: the evidence has probability zero.
+    """
+    w = wiring(model)
+    if not np.isneginf(w.values).any():
+        return alive
+    kept = alive.copy()
+    emptied = _propagate(w.cards, w.scope_start, w.scope, w.table_start, w.values, kept)
+    if emptied >= 0:
+        raise EvidenceError(
+            f"no configuration has non-zero probability: variable {variable_name(model, emptied)} "
+            "is left without a possible state; check the evidence against the zeros of the model"
+        )
+    return kept
+
+
+def restrict(model: FactorGraph, alive: BoolArray) -> FactorGraph:
+    """Keep the given states only; variables left with one state leave every scope, ids stay.
+
+    Factors left without variables are added up into one constant, so log Z is unchanged.
+    """
+    cards = alive.sum(1).astype(np.int64)
+    if (cards == model.cards).all() and (cards > 1).all():
+        return model
+    w = wiring(model)
+    free = cards > 1
+    lengths, sizes = _restricted_sizes(w.scope_start, w.scope, cards, free)
+    keep = np.flatnonzero(lengths)
+    constant = np.flatnonzero(lengths == 0)
+    order = np.concatenate([keep, constant[:1]])
+    scope_start = np.concatenate([[0], np.cumsum(lengths[order])])
+    table_start = np.concatenate([[0], np.cumsum(sizes[order])])
+    scope = np.empty(scope_start[-1], np.int64)
+    values = np.empty(table_start[-1])
+    states, first = _kept_states(alive)
+    _restrict(
+        w.scope_start, w.scope, w.table_start, w.values, w.cards,
+        order, cards, states, first, scope_start, scope, table_start, values,
+    )  # fmt: skip
+    if len(constant) > 1:
+        values[-1] += _constants(w, constant[1:], states, first)
+    reduced = unwire(Wiring(cards, scope_start, scope, table_start, values), model)
+    if model.states is None:
+        return reduced
+    named = tuple(
+        tuple(model.states[i][x] for x in np.flatnonzero(alive[i])) for i in range(len(cards))
+    )
+    return FactorGraph(cards, reduced.scopes, reduced.log_tables, model.names, named)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Component:
+    """One connected part of a model and the original number of each of its variables."""
+
+    model: FactorGraph
+    variables: IntArray  # n of the part
+
+
+def components(model: FactorGraph) -> list[Component]:
+    """Connected parts; their log Z add up. Constants of the model go into the first part."""
+    label = _labels(model)
+    number = np.empty(model.n_variables, np.int64)
+    members = [np.flatnonzero(label == c) for c in range(int(label.max(initial=-1)) + 1)]
+    for variables in members:
+        number[variables] = np.arange(len(variables))
+    factors: list[list[int]] = [[] for _ in members]
+    for f, scope in enumerate(model.scopes):
+        if members:
+            factors[label[scope[0]] if scope else 0].append(f)
+    return [
+        Component(_part(model, variables, number, chosen), variables)
+        for variables, chosen in zip(members, factors, strict=True)
+    ]
+
+
+def absorb(model: FactorGraph) -> FactorGraph:
+    """Multiply every factor into a factor whose scope contains its own, smallest table first."""
+    order = sorted(range(model.n_factors), key=lambda f: (-len(model.scopes[f]), f))
+    hosts: dict[int, list[int]] = {}  # variable -> kept factors that contain it
+    tables: dict[int, FloatArray] = {}
+    for f in order:
+        scope = model.scopes[f]
+        candidates = _hosts(scope, hosts, tables, model)
+        if candidates:
+            host = min(candidates, key=lambda g: tables[g].size)
+            tables[host] = tables[host] + _aligned(model, f, model.scopes[host])
+            continue
+        tables[f] = model.log_tables[f]
+        for i in scope:
+            hosts.setdefault(i, []).append(f)
+    kept = sorted(tables)
+    return FactorGraph(
+        model.cards,
+        tuple(model.scopes[f] for f in kept),
+        tuple(tables[f] for f in kept),
+        model.names,
+        model.states,
+    )
+
+
+def _hosts(
+    scope: tuple[int, ...],
+    hosts: dict[int, list[int]],
+    tables: dict[int, FloatArray],
+    model: FactorGraph,
+) -> list[int]:
+    if not scope:
+        return list(tables)[:1]
+    lists = [hosts.get(i, []) for i in scope]
+    shortest = min(lists, key=len)
+    wanted = set(scope)
+    return [g for g in shortest if wanted <= set(model.scopes[g])]
+
+
+def _aligned(model: FactorGraph, f: int, onto: tuple[int, ...]) -> FloatArray:
+    """Table of a factor with its axes in the order of `onto`, length one where it has none."""
+    scope, table = model.scopes[f], model.log_tables[f]
+    axes = sorted(range(len(scope)), key=lambda a: onto.index(scope[a]))
+    shape = [int(model.cards[i]) if i in scope else 1 for i in onto]
+    return table.transpose(axes).reshape(shape)
+
+
+def _labels(model: FactorGraph) -> IntArray:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = model.n_variables
+    pairs = np.array(
+        [(s[0], i) for s in model.scopes for i in s[1:]] or np.empty((0, 2)), dtype=np.int64
+    )
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+
+
+def _part(
+    model: FactorGraph, variables: IntArray, number: IntArray, chosen: list[int]
+) -> FactorGraph:
+    return FactorGraph(
+        model.cards[variables],
+        tuple(tuple(int(number[i]) for i in model.scopes[f]) for f in chosen),
+        tuple(model.log_tables[f] for f in chosen),
+        None if model.names is None else tuple(model.names[i] for i in variables),
+        None if model.states is None else tuple(model.states[i] for i in variables),
+    )
+
+
+def _kept_states(alive: BoolArray) -> tuple[IntArray, IntArray]:
+    """Kept states of all variables one after the other, and where each variable's begin."""
+    states = np.nonzero(alive)[1].astype(np.int64)
+    first = np.concatenate([[0], np.cumsum(alive.sum(1))]).astype(np.int64)
+    return states, first
+
+
+def _constants(w: Wiring, factors: IntArray, states: IntArray, first: IntArray) -> float:
+    total = 0.0
+    for f in factors:
+        index = 0
+        for i in w.scope[w.scope_start[f] : w.scope_start[f + 1]]:
+            index = index * int(w.cards[i]) + int(states[first[i]])
+        total += float(w.values[w.table_start[f] + index])
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _restricted_sizes(scope_start, scope, cards, free):  # type: ignore[no-untyped-def]
+    f = len(scope_start) - 1
+    lengths = np.zeros(f, np.int64)
+    sizes = np.ones(f, np.int64)
+    for g in range(f):
+        for a in range(scope_start[g], scope_start[g + 1]):
+            if free[scope[a]]:
+                lengths[g] += 1
+                sizes[g] *= cards[scope[a]]
+    return lengths, sizes
+
+
+@numba.njit(cache=True, nogil=True)
+def _restrict(  # type: ignore[no-untyped-def]
+    scope_start, scope, table_start, values, old_cards,
+    order, cards, states, first, new_scope_start, new_scope, new_table_start, new_values,
+):  # fmt: skip
+    digits = np.zeros(64, np.int64)
+    for g in range(len(order)):
+        f = order[g]
+        begin, arity = scope_start[f], scope_start[f + 1] - scope_start[f]
+        position = new_scope_start[g]
+        for a in range(arity):
+            if cards[scope[begin + a]] > 1 and position < new_scope_start[g + 1]:
+                new_scope[position] = scope[begin + a]
+                position += 1
+            digits[a] = 0
+        for entry in range(new_table_start[g], new_table_start[g + 1]):
+            index = 0
+            for a in range(arity):
+                i = scope[begin + a]
+                index = index * old_cards[i] + states[first[i] + digits[a]]
+            new_values[entry] = values[table_start[f] + index]
+            a = arity - 1
+            while a >= 0:
+                digits[a] += 1
+                if digits[a] < cards[scope[begin + a]]:
+                    break
+                digits[a] = 0
+                a -= 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _propagate(cards, scope_start, scope, table_start, values, alive):  # type: ignore[no-untyped-def]
+    """Remove unsupported states in place; return a variable that lost all states, or −1."""
+    n, f = len(cards), len(scope_start) - 1
+    touched = np.zeros(n, np.bool_)  # variables that changed since their factors were checked
+    pending = np.ones(f, np.bool_)
+    digits = np.zeros(64, np.int64)
+    changed = True
+    while changed:
+        changed = False
+        for g in range(f):
+            if not pending[g]:
+                for a in range(scope_start[g], scope_start[g + 1]):
+                    if touched[scope[a]]:
+                        pending[g] = True
+        touched[:] = False
+        for g in range(f):
+            if not pending[g]:
+                continue
+            pending[g] = False
+            begin, arity = scope_start[g], scope_start[g + 1] - scope_start[g]
+            supported = np.zeros((arity, alive.shape[1]), np.bool_)
+            digits[:arity] = 0
+            for entry in range(table_start[g], table_start[g + 1]):
+                possible = values[entry] != -np.inf
+                for a in range(arity):
+                    possible = possible and alive[scope[begin + a], digits[a]]
+                if possible:
+                    for a in range(arity):
+                        supported[a, digits[a]] = True
+                elif arity == 0:
+                    return 0
+                a = arity - 1
+                while a >= 0:
+                    digits[a] += 1
+                    if digits[a] < cards[scope[begin + a]]:
+                        break
+                    digits[a] = 0
+                    a -= 1
+            for a in range(arity):
+                i = scope[begin + a]
+                left = False
+                for x in range(cards[i]):
+                    if alive[i, x] and not supported[a, x]:
+                        alive[i, x] = False
+                        touched[i] = True
+                        changed = True
+                    left = left or alive[i, x]
+                if not left:
+                    return i
+    return -1

@@ -1,0 +1,56 @@
+"""A model as flat arrays, the form that compiled kernels read: any cardinality, any arity."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Wiring:
+    """Scopes and tables of all factors, one after the other; offsets say where each begins."""
+
+    cards: IntArray  # n
+    scope_start: IntArray  # f+1      where each factor's scope begins in `scope`
+    scope: IntArray  # e        variables of all scopes
+    table_start: IntArray  # f+1      where each factor's table begins in `values`
+    values: FloatArray  # all entries of all log tables, last scope variable fastest
+
+
+def wiring(model: FactorGraph) -> Wiring:
+    """Flat copy of a model."""
+    f = model.n_factors
+    arity = np.fromiter(map(len, model.scopes), np.int64, f)
+    sizes = np.fromiter((t.size for t in model.log_tables), np.int64, f)
+    scope = np.fromiter((i for s in model.scopes for i in s), np.int64, int(arity.sum()))
+    values = (
+        np.concatenate([t.ravel() for t in model.log_tables])
+        if f
+        else np.empty(0, dtype=np.float64)
+    )
+    return Wiring(model.cards, _starts(arity), scope, _starts(sizes), values)
+
+
+def unwire(wired: Wiring, like: FactorGraph) -> FactorGraph:
+    """Turn flat arrays into a `FactorGraph`, tables being views into the flat array.
+
+    Names are kept from `like`; names of states only where no state was removed.
+    """
+    cards = wired.cards.tolist()
+    scope = wired.scope.tolist()
+    ends = wired.scope_start.tolist()
+    cuts = wired.table_start.tolist()
+    scopes = tuple([tuple(scope[a:b]) for a, b in pairwise(ends)])
+    tables = tuple(
+        [
+            wired.values[a:b].reshape([cards[i] for i in s])
+            for a, b, s in zip(cuts[:-1], cuts[1:], scopes, strict=True)
+        ]
+    )
+    return FactorGraph(wired.cards, scopes, tables, names=like.names)
+
+
+def _starts(lengths: IntArray) -> IntArray:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

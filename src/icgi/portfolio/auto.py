@@ -1,0 +1,81 @@
+"""`auto`: say what exact inference would cost, and take it whenever it fits the budget."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from icgi.errors import BudgetError
+from icgi.exact.junction_tree import AlongOrder, JunctionTree, check_memory, readable_bytes, solve
+from icgi.inference import Budget, Engine, Marginals
+from icgi.model.graph import FactorGraph
+from icgi.model.ordering import Order, find_order
+
+ENTRIES_PER_SECOND = 3e8  # both passes of the junction tree, measured low on two cores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """What exact inference would cost, known before anything is allocated."""
+
+    order: Order
+    table_bytes: float
+    seconds: float
+
+    def fits(self, budget: Budget) -> bool:
+        """Whether exact inference keeps within the budget's memory and time."""
+        return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
+
+    def __str__(self) -> str:
+        return (
+            f"induced width {self.order.width}, largest table 2^{self.order.log2_table:.1f}, "
+            f"tables {readable_bytes(self.table_bytes)}, about {readable_seconds(self.seconds)}"
+        )
+
+
+def forecast(model: FactorGraph, rng: Generator, seconds: float = np.inf) -> Forecast:
+    """Search an elimination order and predict what exact inference along it would cost."""
+    order = find_order(model, rng, seconds=seconds)
+    return Forecast(
+        order, 8 * order.message_entries, 2.0 * 2.0**order.log2_entries / ENTRIES_PER_SECOND
+    )
+
+
+def readable_seconds(count: float) -> str:
+    """Format a duration as a person says it: 0.01 s, 12 min, 10^12 years."""
+    if count < 0.01:
+        return "0.01 s"
+    if count < 120:
+        return f"{count:.2g} s"
+    for unit, size in (("min", 60.0), ("h", 3600.0), ("days", 86400.0)):
+        if count < 100 * size:
+            return f"{count / size:.2g} {unit}"
+    years = count / (365.25 * 86400)
+    return f"{years:.2g} years" if years < 1e4 else f"10^{np.log10(years):.0f} years"
+
+
+@dataclass(frozen=True, slots=True)
+class Auto:
+    """Exact whenever it fits the budget; otherwise a clear refusal that says what it would take."""
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Forecast, then the junction tree or `BudgetError`."""
+        ahead = forecast(model, rng, JunctionTree().search_share * budget.seconds)
+        refuse_beyond(ahead, budget)
+        return solve(model, ahead.order, budget)
+
+    def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> Engine:
+        """Same engine with one order for many evidences, where exact fits without any evidence."""
+        ahead = forecast(model, rng, JunctionTree().search_share * budget.seconds)
+        return AlongOrder(ahead.order) if ahead.fits(budget) else self
+
+
+def refuse_beyond(ahead: Forecast, budget: Budget) -> None:
+    """Raise `BudgetError` when exact inference would exceed the memory or the time."""
+    check_memory(ahead.order, ahead.table_bytes, budget)
+    if not ahead.fits(budget):
+        raise BudgetError(
+            f"exact inference would take about {readable_seconds(ahead.seconds)} ({ahead}), "
+            f"the budget is {readable_seconds(budget.seconds)}; raise --seconds, or use an "
+            "approximate engine"
+        )
