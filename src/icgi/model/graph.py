@@ -28,7 +28,7 @@ class FactorGraph:
     states: tuple[tuple[str, ...], ...] | None = None  # n        names of each variable's states
 
     def __post_init__(self) -> None:
-        cards = np.ascontiguousarray(self.cards, dtype=np.int64)
+        cards = np.array(self.cards, dtype=np.int64)
         if cards.ndim != 1 or (cards.size and cards.min() < 1):
             raise ModelFormatError(
                 "every variable needs at least one state; give `cards` as a list of positive counts"

@@ -102,7 +102,7 @@ def absorb(model: FactorGraph) -> FactorGraph:
         candidates = _hosts(scope, hosts, tables, model)
         if candidates:
             host = min(candidates, key=lambda g: tables[g].size)
-            tables[host] = tables[host] + _aligned(model, f, model.scopes[host])
+            tables[host] = np.asarray(tables[host] + _aligned(model, f, model.scopes[host]))
             continue
         tables[f] = model.log_tables[f]
         for i in scope:

@@ -1,0 +1,162 @@
+import json
+import subprocess
+import sys
+
+import networkx as nx
+import numpy as np
+import pytest
+import zoo
+from numpy.testing import assert_allclose
+
+import icgi
+
+
+def sprinkler() -> icgi.FactorGraph:
+    return icgi.from_factors(
+        [
+            (["rain"], [0.8, 0.2]),
+            (["rain", "sprinkler"], [[0.6, 0.4], [0.99, 0.01]]),
+            (["sprinkler", "rain", "grass"], [[[1, 0], [0.2, 0.8]], [[0.1, 0.9], [0.01, 0.99]]]),
+        ],
+        states={"rain": ("no", "yes"), "grass": ("dry", "wet")},
+    )
+
+
+def test_a_textbook_network() -> None:
+    """P(rain | grass wet) by hand: Σ_s P(r) P(s|r) P(wet|s,r)."""
+    answer = icgi.marginals(sprinkler(), {"grass": "wet"})
+    rain = 0.2 * (0.99 * 0.8 + 0.01 * 0.99)
+    dry = 0.8 * (0.6 * 0.0 + 0.4 * 0.9)
+    assert answer["rain"][1] == pytest.approx(rain / (rain + dry), abs=1e-12)
+    assert answer.log_z == pytest.approx(np.log(rain + dry), abs=1e-12)
+    assert answer["grass"].tolist() == [0.0, 1.0]
+    assert answer.status is icgi.Status.EXACT
+    assert answer.top(1)[0][0] in ("rain", "sprinkler")
+
+
+def test_answers_are_indexed_by_name_and_number() -> None:
+    answer = icgi.marginals(sprinkler())
+    assert_allclose(answer["rain"], answer[0])
+    assert len(list(answer)) == len(answer) == 3
+    with pytest.raises(KeyError):
+        answer["snow"]
+    with pytest.raises(IndexError):
+        answer[3]
+
+
+def test_entropy_and_order_of_uncertainty() -> None:
+    answer = icgi.marginals(icgi.from_factors([([0], [0.5, 0.5]), ([1], [0.9, 0.1]), ([2], [1, 0])]))
+    assert_allclose(answer.entropy(), [1.0, 0.4689956, 0.0], atol=1e-6)
+    assert answer.by_uncertainty().tolist() == [0, 1, 2]
+
+
+def test_every_form_of_saving(tmp_path) -> None:
+    import pandas as pd
+
+    from icgi.model.uai import read_marginals
+
+    answer = icgi.marginals(sprinkler(), {"grass": "wet"})
+    for ending in ("MAR", "json", "csv", "parquet"):
+        answer.save(tmp_path / f"a.{ending}")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.MAR", "a.csv", "a.json", "a.parquet"]
+    for row, given in zip(read_marginals(tmp_path / "a.MAR"), answer, strict=True):
+        assert_allclose(row, given, atol=1e-10)
+    stored = json.loads((tmp_path / "a.json").read_text())
+    assert stored["marginals"][0]["probabilities"]["yes"] == pytest.approx(answer["rain"][1])
+    assert stored["evidence"] == {"grass": "wet"}
+    frame = answer.to_frame()
+    for table in (pd.read_csv(tmp_path / "a.csv"), pd.read_parquet(tmp_path / "a.parquet")):
+        assert_allclose(table["probability"], frame["probability"])
+        assert list(table["name"]) == ["rain"] * 2 + ["sprinkler"] * 2 + ["grass"] * 2
+    assert "rain" in answer._repr_html_()
+    assert "exact" in repr(answer)
+
+
+def test_saving_nowhere_is_explained(tmp_path) -> None:
+    answer = icgi.marginals(sprinkler())
+    with pytest.raises(icgi.IcgiError, match="the ending should be"):
+        answer.save(tmp_path / "a.xml")
+    with pytest.raises(icgi.IcgiError, match="does not exist"):
+        answer.save(tmp_path / "missing" / "a.MAR")
+    assert not list(tmp_path.iterdir())
+
+
+def test_html_escapes_names() -> None:
+    answer = icgi.marginals(icgi.from_factors([(["<b>"], [0.5, 0.5])]))
+    assert "<b>" not in answer._repr_html_().replace("<b>JunctionTree", "").replace("<b>Auto", "")
+
+
+@pytest.mark.parametrize(
+    ("factors", "words"),
+    [
+        ([([0], [[1.0]])], "table of 2 axes"),
+        ([([0], [1.0, 1.0]), ([0], [1.0, 1.0, 1.0])], "an earlier factor 2"),
+        ([([0], [1.0, -1.0])], "factor 0 has negative"),
+        ([([0, 0], [[1.0]])], "twice"),
+        ([([-1], [1.0, 1.0])], "count from 0"),
+    ],
+)
+def test_wrong_factors_are_named(factors, words: str) -> None:
+    with pytest.raises(icgi.ModelFormatError, match=words):
+        icgi.from_factors(factors)
+
+
+def test_ising_from_matrix_and_graph_agree() -> None:
+    rng = np.random.default_rng(0)
+    graph = nx.gnp_random_graph(8, 0.5, seed=1)
+    for _, _, data in graph.edges(data=True):
+        data["weight"] = rng.normal()
+    for _, data in graph.nodes(data=True):
+        data["field"] = rng.normal()
+    couplings = nx.to_numpy_array(graph)
+    fields = np.array([graph.nodes[v]["field"] for v in graph])
+    by_matrix = icgi.marginals(icgi.from_ising(couplings, fields, beta=0.7))
+    by_graph = icgi.marginals(icgi.from_networkx(graph, beta=0.7))
+    assert_allclose(by_matrix.probs, by_graph.probs, atol=1e-12)
+    spins = 2 * ((np.arange(256)[:, None] >> np.arange(8)) & 1) - 1
+    energy = 0.5 * np.einsum("si,ij,sj->s", spins, couplings, spins) + spins @ fields
+    weight = np.exp(0.7 * energy)
+    up = (weight[:, None] * (spins > 0)).sum(0) / weight.sum()
+    assert_allclose(by_matrix.probs[:, 1], up, atol=1e-12)
+
+
+def test_batches_equal_single_questions() -> None:
+    model = zoo.MODELS["grid-3x3"]
+    evidences = [None, {0: 1}, {4: 0, 8: 1}]
+    for engine in ("auto", "jt", "enumerate"):
+        batch = icgi.marginals_batch(model, evidences, engine)
+        for evidence, answer in zip(evidences, batch, strict=True):
+            single = icgi.marginals(model, evidence, engine)
+            assert_allclose(answer.probs, single.probs, atol=1e-12)
+            assert answer.log_z == pytest.approx(single.log_z)
+    names = ["chain", "tree", "zeros"]
+    many = icgi.marginals_batch([zoo.MODELS[n] for n in names], threads=1)
+    for name, answer in zip(names, many, strict=True):
+        assert_allclose(answer.probs, zoo.exact(name).probs, atol=1e-10)
+    with pytest.raises(icgi.ModelFormatError, match="1 models but 2 evidences"):
+        icgi.marginals_batch([model], [None, None])
+    assert icgi.marginals_batch([]) == []
+
+
+def test_auto_is_exact_within_the_budget_and_refuses_beyond() -> None:
+    model = zoo.MODELS["grid-3x3"]
+    assert icgi.marginals(model).status is icgi.Status.EXACT
+    with pytest.raises(icgi.BudgetError, match="--memory"):
+        icgi.marginals(model, budget=icgi.Budget(table_bytes=8))
+    with pytest.raises(icgi.BudgetError, match="--seconds"):
+        icgi.marginals(model, budget=icgi.Budget(seconds=1e-9))
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, icgi; heavy = {'torch', 'numba', 'scipy', 'pandas'} & set(sys.modules); "
+        "print(sorted(heavy)); icgi.FactorGraph; icgi.Status; "
+        "print('torch' in sys.modules, set(icgi.__all__) <= set(dir(icgi)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split("\n")[:2] == ["[]", "False True"]
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="nothing_like_this"):
+        _ = icgi.nothing_like_this

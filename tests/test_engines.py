@@ -1,0 +1,38 @@
+import dataclasses
+import pickle
+
+import pytest
+
+from icgi.engines import ENGINES, engine_class, parse_engine
+from icgi.errors import IcgiError
+from icgi.exact.junction_tree import JunctionTree
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_engine_is_a_frozen_bag_of_settings(name: str) -> None:
+    engine = parse_engine(name)
+    assert dataclasses.is_dataclass(engine)
+    assert engine_class(name).__doc__
+    assert engine == parse_engine(name), "settings compare by value"
+    assert pickle.loads(pickle.dumps(engine)) == engine
+    with pytest.raises((dataclasses.FrozenInstanceError, AttributeError, TypeError)):
+        engine.anything = 1
+
+
+def test_options_are_read_by_their_type() -> None:
+    assert parse_engine("jt:arithmetic=log,search_share=0.5") == JunctionTree(0.5, "log")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("loopy", "unknown engine 'loopy'"),
+        ("jt:speed=9", "no option 'speed'"),
+        ("jt:arithmetic=exotic", "one of auto, linear, log"),
+        ("jt:search_share=much", "a number"),
+        ("jt:fast", "no option 'variant'"),
+    ],
+)
+def test_mistakes_are_explained(text: str, words: str) -> None:
+    with pytest.raises(IcgiError, match=words):
+        parse_engine(text)
