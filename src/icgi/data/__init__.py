@@ -1,0 +1,1 @@
+"""Random model families, the paper's splits, labels and stored sets."""

@@ -1,0 +1,104 @@
+"""Published benchmark instances: archives of `.uai` files with evidence and reference answers.
+
+The folder is given by the environment variable ICGI_DATA; nothing of it is part of the package.
+"""
+
+import csv
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from icgi.errors import ModelFormatError
+from icgi.model.condition import Evidence
+from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.uai import parse_evidence, parse_marginals, parse_model, parse_pr
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Instance:
+    """One row of the manifest, with what the archives hold for it."""
+
+    name: str
+    family: str
+    row: dict[str, str]
+    archive: Path
+    recomputed: Path | None
+
+    @property
+    def tractable(self) -> bool:
+        """Whether the largest clique table of a known order has at most 2^26 entries."""
+        return self.row["tractable_2p26"] == "yes"
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether trustworthy reference marginals exist: verified, or recomputed exactly."""
+        return self.row["reference_status"] == "verified" or self.recomputed is not None
+
+    def model(self) -> FactorGraph:
+        """Parse the model."""
+        return parse_model(self._bytes(".uai"), f"{self.name}.uai")
+
+    def evidence(self) -> Evidence:
+        """Parse the evidence; none where the archive has no file for it."""
+        member = f"{self.name}.uai.evid"
+        data = _members(self.archive).get(member)
+        return {} if data is None else parse_evidence(data, member)
+
+    def reference(self) -> list[FloatArray] | None:
+        """Trustworthy reference marginals: recomputed ones first, else published and verified."""
+        if self.recomputed is not None:
+            member = f"{self.name}.uai.MAR.exact"
+            return parse_marginals(_members(self.recomputed)[member], member)
+        if self.row["reference_status"] != "verified":
+            return None
+        return parse_marginals(self._bytes(".uai.MAR"), f"{self.name}.uai.MAR")
+
+    def log10_z(self) -> float | None:
+        """Published log10 Z, where it can be trusted."""
+        data = _members(self.archive).get(f"{self.name}.uai.PR")
+        if data is None or self.row["reference_status"] != "verified":
+            return None
+        return parse_pr(data, f"{self.name}.uai.PR")
+
+    def _bytes(self, ending: str) -> bytes:
+        try:
+            return _members(self.archive)[self.name + ending]
+        except KeyError:
+            raise ModelFormatError(
+                f"{self.archive.name} holds no {self.name + ending}; the manifest and the archives "
+                "do not belong together"
+            ) from None
+
+
+def data_folder() -> Path | None:
+    """Folder that ICGI_DATA names, or None."""
+    given = os.environ.get("ICGI_DATA")
+    return Path(given) if given and (Path(given) / "manifest.csv").is_file() else None
+
+
+def instances(folder: Path) -> Iterator[Instance]:
+    """All instances of the manifest in its order."""
+    with (folder / "manifest.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            recomputed = folder / row["recomputed_exact_file"]
+            exact = bool(row["recomputed_exact_file"]) and (
+                f"{row['name']}.uai.MAR.exact" in _members(recomputed)
+            )
+            yield Instance(
+                row["name"], row["family"], row, folder / row["archive"],
+                recomputed if exact else None,
+            )  # fmt: skip
+
+
+@cache
+def _members(archive: Path) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            file = tar.extractfile(member)
+            if file is not None:
+                found[member.name] = file.read()
+    return found
