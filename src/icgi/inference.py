@@ -55,6 +55,7 @@ class Marginals:
     log_z: float | None = None  # None where the engine has no estimate
     concentration: FloatArray | None = None  # n k  Dirichlet α, where the engine has one
     std_error: FloatArray | None = None  # n k  Monte-Carlo standard error, where there is one
+    deviation: FloatArray | None = None  # n  between independent ensembles, ŝ of the paper
     pairs: Mapping[tuple[int, int], FloatArray] | None = None  # joint tables of pairs, if computed
     stats: Mapping[str, float] = field(default_factory=dict)  # sweeps, residual, width, …
 

@@ -17,7 +17,10 @@ def test_equals_a_plain_loop(name: str) -> None:
     z = 0.0
     for x in itertools.product(*[range(c) for c in model.cards]):
         weight = np.exp(
-            sum(t[tuple(x[i] for i in s)] for s, t in zip(model.scopes, model.log_tables, strict=True))
+            sum(
+                t[tuple(x[i] for i in s)]
+                for s, t in zip(model.scopes, model.log_tables, strict=True)
+            )
         )
         z += weight
         for i, state in enumerate(x):

@@ -1,5 +1,6 @@
 """The factor graph: a bag of read-only arrays that every room of the package shares."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,14 +38,13 @@ class FactorGraph:
             raise ModelFormatError(
                 f"{len(self.scopes)} scopes but {len(self.log_tables)} tables; give one per scope"
             )
-        counts = cards.tolist()
-        for f, (scope, table) in enumerate(zip(self.scopes, self.log_tables, strict=True)):
-            _check_factor(f, scope, table, counts)
+        _check_factors(cards, self.scopes, self.log_tables)
+        for table in self.log_tables:
             table.flags.writeable = False
         for what, given in (("names", self.names), ("states", self.states)):
-            if given is not None and len(given) != len(counts):
+            if given is not None and len(given) != len(cards):
                 raise ModelFormatError(
-                    f"{len(given)} {what} for {len(counts)} variables; give one per variable"
+                    f"{len(given)} {what} for {len(cards)} variables; give one per variable"
                 )
         cards.flags.writeable = False
         object.__setattr__(self, "cards", cards)
@@ -71,7 +71,27 @@ class FactorGraph:
         )
 
 
-def _check_factor(f: int, scope: tuple[int, ...], table: FloatArray, counts: list[int]) -> None:
+def _check_factors(
+    cards: IntArray, scopes: tuple[tuple[int, ...], ...], tables: tuple[FloatArray, ...]
+) -> None:
+    """Check all scopes and shapes at once; a model may have millions of factors."""
+    arity = np.fromiter(map(len, scopes), np.int64, len(scopes))
+    scope = np.fromiter(itertools.chain.from_iterable(scopes), np.int64, int(arity.sum()))
+    axes = np.fromiter((t.ndim for t in tables), np.int64, len(tables))
+    shape = np.fromiter(
+        itertools.chain.from_iterable(t.shape for t in tables), np.int64, int(axes.sum())
+    )
+    sound = len(scope) == 0 or (scope.min() >= 0 and scope.max() < len(cards))
+    if sound and (arity == axes).all() and (shape == cards[scope]).all():
+        factor = np.repeat(np.arange(len(scopes)), arity)
+        key = np.sort(factor * len(cards) + scope)
+        if (key[1:] != key[:-1]).all():
+            return
+    for f, (variables, table) in enumerate(zip(scopes, tables, strict=True)):
+        _name_mistake(f, variables, table, cards.tolist())
+
+
+def _name_mistake(f: int, scope: tuple[int, ...], table: FloatArray, counts: list[int]) -> None:
     n = len(counts)
     for i in scope:
         if not 0 <= i < n:

@@ -283,13 +283,14 @@ def _answer(model: FactorGraph, raw: _Raw, b: int, settings: GpuTempering) -> Ma
         Status.CONVERGED if good else Status.BUDGET_SPENT,
         log_z,
         std_error=np.maximum(spread, across),
+        deviation=parts.mean(1).std(0, ddof=1).max(1, initial=0.0),
         stats={
             "sweeps": raw.sweeps,
-            "r_hat": r_hat,
+            "rhat": r_hat,
             "swap_rate_min": swap,
             "round_trips": float(raw.trips[b]),
-            "log_z_error": error,
-            "max_std_error": float(np.maximum(spread, across).max(initial=0.0)),
+            "log_z_std_error": error,
+            "std_error": float(np.maximum(spread, across).max(initial=0.0)),
         },
     )
 

@@ -1,0 +1,163 @@
+"""Reference marginals: exact where the tables fit, tempering with a stated error elsewhere."""
+
+import multiprocessing
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from icgi.approx.tap import ThoulessAndersonPalmer
+from icgi.data.store import Identity, Label, LabelledSet
+from icgi.errors import IcgiError, UnsupportedModelError
+from icgi.exact.junction_tree import solve
+from icgi.exact.pfaffian import Pfaffian
+from icgi.inference import Budget, Marginals, Status
+from icgi.model.condition import Conditioned, Evidence, condition, lift
+from icgi.model.graph import FactorGraph
+from icgi.model.ising import as_ising
+from icgi.portfolio.auto import forecast
+from icgi.sampling.tempering import ParallelTempering
+
+FIRST_SWEEPS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """How far a reference goes: exact up to a table size, tempering to a standard error."""
+
+    log2_table: float = 26.0  # largest clique table of exact inference, in log2 entries
+    table_bytes: int = 2**32
+    std_error: float = 0.005  # tempering stops when every marginal is known this well …
+    seconds: float = 60.0  # … or after this time per instance; the error is recorded either way
+    tempering: ParallelTempering = ParallelTempering()  # noqa: RUF009 (frozen settings)
+
+
+def label(
+    model: FactorGraph, settings: Labelling, rng: Generator, evidence: Evidence | None = None
+) -> Label:
+    """Reference marginals of a model, by the first method that applies."""
+    evidence = evidence or {}
+    began = time.perf_counter()
+    conditioned = condition(model, evidence)
+    ahead = forecast(conditioned.model, rng, seconds=0.2 * settings.seconds)
+    budget = Budget(table_bytes=settings.table_bytes)
+    if ahead.order.log2_table <= settings.log2_table and ahead.fits(budget):
+        answer = lift(solve(conditioned.model, ahead.order, budget), conditioned.alive)
+        return Label(answer.probs, "jt", answer.log_z, seconds=time.perf_counter() - began)
+    planar = _pfaffian(conditioned.model, settings, rng)
+    if planar is not None:
+        answer = lift(planar, conditioned.alive)
+        return Label(answer.probs, "pfaffian", answer.log_z, seconds=time.perf_counter() - began)
+    return _sampled(conditioned, settings, rng, began)
+
+
+def _pfaffian(model: FactorGraph, settings: Labelling, rng: Generator) -> Marginals | None:
+    budget = Budget(seconds=settings.seconds, table_bytes=settings.table_bytes)
+    try:
+        answer = Pfaffian()(model, budget, rng)
+    except IcgiError:
+        return None  # has fields, is not planar, or is too large: tempering is for that
+    return answer if answer.status is Status.EXACT else None
+
+
+def _sampled(question: Conditioned, settings: Labelling, rng: Generator, began: float) -> Label:
+    """Tempering runs of doubling length until the error is small enough or the time is over."""
+    sweeps = FIRST_SWEEPS
+    while True:
+        left = settings.seconds - (time.perf_counter() - began)
+        budget = Budget(sweeps, seconds=max(left, 1.0), table_bytes=settings.table_bytes)
+        answer = lift(settings.tempering(question.model, budget, rng), question.alive)
+        assert answer.std_error is not None
+        worst = float(answer.std_error.max(initial=0.0))
+        spent = time.perf_counter() - began
+        # the next run takes twice as long as this one did
+        enough = worst <= settings.std_error and answer.status is Status.CONVERGED
+        if enough or spent + 2 * (spent - (settings.seconds - left)) > settings.seconds:
+            return Label(
+                answer.probs,
+                "pt",
+                answer.log_z,
+                answer.std_error,
+                answer.deviation,
+                float(answer.stats.get("log_z_std_error", 0.0)),
+                float(answer.stats["rhat"]),
+                spent,
+                _tap_check(question, answer, rng),
+            )
+        sweeps *= 2
+
+
+def _tap_check(question: Conditioned, answer: Marginals, rng: Generator) -> dict[str, float]:
+    """Mean L1 distance to TAP on complete Ising graphs (SK), as the paper cross-checks."""
+    arrays = as_ising(question.model)
+    n = question.model.n_variables
+    if arrays is None or len(arrays.edges) < n * (n - 1) // 2:
+        return {}
+    try:
+        other = ThoulessAndersonPalmer()(question.model, Budget(), rng)
+    except UnsupportedModelError:
+        return {}
+    if other.status is not Status.CONVERGED:
+        return {"tap_converged": 0.0}
+    other = lift(other, question.alive)
+    return {"tap": float(np.abs(other.probs - answer.probs).sum(1).mean()), "tap_converged": 1.0}
+
+
+def label_set(
+    stored: LabelledSet,
+    settings: Labelling,
+    seed: int = 0,
+    workers: int = 0,
+    done: Callable[[Identity, Label], None] = lambda identity, label: None,
+) -> int:
+    """Label what has no label yet; returns how many. Stopping loses at most what is in flight.
+
+    Every instance has its own random stream, from the seed and its name, so the labels do not
+    depend on the number of workers or on where a run was interrupted.
+    """
+    finished = stored.labelled()
+    todo = [(i, m) for i, m in stored.models() if i.name not in finished]
+    count = 0
+    try:
+        for identity, found in _run(todo, settings, seed, workers):
+            stored.append(identity.name, found)
+            done(identity, found)
+            count += 1
+            if count % 256 == 0:
+                stored.compact()
+    finally:
+        stored.compact()
+    return count
+
+
+def _run(
+    todo: Iterable[tuple[Identity, FactorGraph]], settings: Labelling, seed: int, workers: int
+) -> Iterator[tuple[Identity, Label]]:
+    if workers <= 1:
+        for identity, model in todo:
+            yield identity, _one(model, settings, seed, identity)
+        return
+    context = multiprocessing.get_context("spawn")  # threads and fork do not mix
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        waiting: dict[Future[Label], Identity] = {}
+        queue = iter(todo)
+        try:
+            while True:
+                while len(waiting) < 2 * workers and (item := next(queue, None)) is not None:
+                    identity, model = item
+                    waiting[pool.submit(_one, model, settings, seed, identity)] = identity
+                if not waiting:
+                    return
+                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    yield waiting.pop(future), future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _one(model: FactorGraph, settings: Labelling, seed: int, identity: Identity) -> Label:
+    stream = np.random.default_rng([seed, zlib.crc32(identity.name.encode())])
+    return label(model, settings, stream, identity.evidence)

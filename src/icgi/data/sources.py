@@ -1,0 +1,90 @@
+"""Where the models of a set come from: a preset of the paper, a published collection, a folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from icgi.data.collection import instances
+from icgi.data.families import FAMILIES, PRESETS
+from icgi.data.splits import Draw, draws, stratified
+from icgi.data.store import Identity
+from icgi.errors import IcgiError
+from icgi.model.graph import FactorGraph
+from icgi.model.uai import read_evidence, read_model
+
+Scale = Literal["smoke", "small", "paper"]
+Instances = Iterator[tuple[Identity, FactorGraph]]
+MOST_VARIABLES = {"smoke": 100, "small": 216, "paper": 10**9}
+
+
+def source(name: str, scale: Scale = "small") -> Instances:
+    """Instances of a preset, or of a folder that holds `manifest.csv` or `.uai` files."""
+    if name in PRESETS:
+        return preset(name, scale)
+    folder = Path(name)
+    if (folder / "manifest.csv").is_file():
+        return collection(folder)
+    if folder.is_dir() and any(folder.glob("*.uai*")):
+        return files(folder)
+    raise IcgiError(
+        f"{name!r} is neither a set, nor a preset ({', '.join(PRESETS)}), nor a folder with .uai "
+        "files or a manifest.csv"
+    )
+
+
+def preset(name: str, scale: Scale) -> Instances:
+    """Draws of a preset: all of them (paper), or a few of its smaller configurations.
+
+    `small` takes three realisations per configuration of up to 216 variables, one for training,
+    one for validation and one for testing where the paper trains on it; `smoke` takes the first of
+    every third configuration of up to 100 variables.
+    """
+    count = PRESETS[name].realisations
+    chosen = {"smoke": {0}, "small": {0, round(0.75 * count), count - 1}}.get(scale)
+    for k, draw in enumerate(d for d in draws(name) if chosen is None or d.realisation in chosen):
+        if scale == "smoke" and k % 3:
+            continue
+        if scale != "paper" and _variables(draw) > MOST_VARIABLES[scale]:
+            continue
+        yield _identity(draw), draw.sample()
+
+
+def collection(folder: Path) -> Instances:
+    """Published instances with their evidence; split 70/10/20 within each family."""
+    everything = list(instances(folder))
+    roles = stratified({i.name: i.family for i in everything})
+    for instance in everything:
+        identity = Identity(
+            instance.name, instance.family, roles[instance.name].value, {}, instance.evidence()
+        )
+        yield identity, instance.model()
+
+
+def files(folder: Path) -> Instances:
+    """Every `.uai` file of a folder, with the `.evid` file beside it where there is one."""
+    for path in sorted([*folder.glob("*.uai"), *folder.glob("*.uai.gz")]):
+        model = read_model(path)
+        evidence = path.with_name(path.name.removesuffix(".gz") + ".evid")
+        observed = read_evidence(evidence, model) if evidence.is_file() else {}
+        yield Identity(path.name, folder.name, evidence=observed), model
+
+
+def _identity(draw: Draw) -> Identity:
+    values = "-".join(f"{key}{value}" for key, value in draw.parameters)
+    return Identity(
+        f"{draw.preset}-{values}-{draw.realisation}",
+        PRESETS[draw.preset].family,
+        draw.role.value,
+        dict(draw.parameters),
+    )
+
+
+def _variables(draw: Draw) -> int:
+    """Number of variables, from the parameters alone: a model may be too large to draw."""
+    family = PRESETS[draw.preset].family
+    values = {**FAMILIES[family].parameters, **dict(draw.parameters)}
+    if "L" in values:
+        return int(values["L"]) ** (3 if family == "ea3d" else 2)
+    if "rows" in values:
+        return int(values["rows"]) * int(values["columns"])
+    return int(values["n"])

@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import zoo
+from icgi.data.families import FAMILIES
+from icgi.data.labels import Labelling, label, label_set
+from icgi.data.sources import source
+from icgi.data.store import Identity, LabelledSet
+from icgi.errors import IcgiError
+from icgi.exact.junction_tree import JunctionTree
+
+QUICK = Labelling(seconds=3.0, std_error=0.02)
+FORCED = Labelling(log2_table=2.0, seconds=3.0, std_error=0.02)  # nothing fits: sampling
+
+
+def test_exact_where_the_tables_fit() -> None:
+    for name in ("grid-3x3", "zeros", "mixed-cards", "one-state-variable"):
+        found = label(zoo.MODELS[name], QUICK, np.random.default_rng(0))
+        assert found.method == "jt"
+        assert found.std_error is None
+        assert_allclose(found.probs, zoo.exact(name).probs, atol=1e-10)
+
+
+def test_sampling_elsewhere_states_its_error() -> None:
+    model = FAMILIES["sk"].sample(np.random.default_rng(1), n=12, beta=1.0, h=0.3)
+    found = label(model, FORCED, np.random.default_rng(0))
+    exact = zoo.run(JunctionTree(), model)
+    assert found.method == "pt"
+    assert found.std_error is not None
+    assert found.s_hat is not None
+    assert found.s_hat.shape == (12,)
+    assert found.std_error.max() <= 0.02
+    assert (np.abs(found.probs - exact.probs) < 5 * found.std_error + 0.005).all()
+    assert "tap_converged" in found.checks, "SK is cross-checked with TAP"
+
+
+def test_planar_models_without_field_get_their_log_z() -> None:
+    model = FAMILIES["ea2d"].sample(np.random.default_rng(2), L=5, field=0.0)
+    found = label(model, FORCED, np.random.default_rng(0))
+    assert found.method == "pfaffian"
+    assert found.log_z == pytest.approx(zoo.run(JunctionTree(), model).log_z, abs=1e-9)
+    assert_array_equal(found.probs, np.full((25, 2), 0.5))
+
+
+def test_evidence_is_entered() -> None:
+    found = label(zoo.MODELS["loop"], QUICK, np.random.default_rng(0), {1: 0})
+    assert_allclose(found.probs, zoo.run(JunctionTree(), "loop", {1: 0}).probs, atol=1e-12)
+
+
+def small_set(folder) -> LabelledSet:
+    rng = np.random.default_rng(3)
+    rows = [(Identity(f"g{k}", "grid"), FAMILIES["ea2d"].sample(rng, L=4)) for k in range(6)]
+    return LabelledSet.create(folder, rows, "small")
+
+
+def test_a_run_resumes_where_it_was_stopped(tmp_path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop_after_three(identity, found, seen=[]) -> None:  # noqa: B006
+        seen.append(identity.name)
+        if len(seen) == 3:
+            raise Stop
+
+    stored = small_set(tmp_path / "a")
+    with pytest.raises(Stop):
+        label_set(stored, QUICK, done=stop_after_three)
+    assert len(LabelledSet(tmp_path / "a").labelled()) == 3
+    resumed = LabelledSet(tmp_path / "a")
+    assert label_set(resumed, QUICK) == 3
+    assert label_set(resumed, QUICK) == 0
+    whole = small_set(tmp_path / "b")
+    label_set(whole, QUICK)
+    for x, y in zip(resumed, whole, strict=True):
+        assert_array_equal(x.label.probs, y.label.probs)
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_labels(tmp_path) -> None:
+    one, two = small_set(tmp_path / "a"), small_set(tmp_path / "b")
+    label_set(one, QUICK)
+    label_set(two, QUICK, workers=2)
+    for x, y in zip(one, two, strict=True):
+        assert_array_equal(x.label.probs, y.label.probs)
+
+
+def test_presets_at_smoke_scale_keep_their_roles() -> None:
+    rows = list(source("sk-paper", "smoke"))
+    assert {identity.family for identity, _ in rows} == {"sk"}
+    assert max(model.n_variables for _, model in rows) <= 100
+    roles = {identity.split for identity, _ in source("sk-paper", "small")}
+    assert {"train", "validation", "in-distribution test", "out-of-distribution test"} <= roles
+
+
+def test_a_folder_of_models_is_a_source(tmp_path) -> None:
+    from icgi.model.uai import write_model
+
+    write_model(zoo.MODELS["loop"], tmp_path / "loop.uai")
+    (tmp_path / "loop.uai.evid").write_text("1 0 1\n")
+    write_model(zoo.MODELS["tree"], tmp_path / "tree.uai.gz")
+    rows = {identity.name: identity.evidence for identity, _ in source(str(tmp_path))}
+    assert rows == {"loop.uai": {0: 1}, "tree.uai.gz": {}}
+    with pytest.raises(IcgiError, match="neither a set, nor a preset"):
+        source(str(tmp_path / "nothing"))
