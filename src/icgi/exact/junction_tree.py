@@ -93,6 +93,8 @@ def check_memory(order: Order, needed: float, budget: Budget) -> None:
 
 def readable_bytes(count: float) -> str:
     """Format a number of bytes as a person says it: 3.4 GB, 10^23 GB."""
+    if count >= 1e300:
+        return "more than 10^290 GB"
     if count >= 1e15:
         return f"10^{np.log10(count / 1e9):.0f} GB"
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -7,10 +7,13 @@ from numpy.random import Generator
 
 from icgi.errors import BudgetError
 from icgi.exact.junction_tree import AlongOrder, JunctionTree, check_memory, readable_bytes, solve
+from icgi.exact.tree import plan
 from icgi.inference import Budget, Engine, Marginals
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, find_order
 
+PLANNED = 2**36  # separator entries up to which the exact memory is worked out
+YEAR = 365.25 * 86400
 ENTRIES_PER_SECOND = 3e8  # both passes of the junction tree, measured low on two cores
 
 
@@ -36,22 +39,24 @@ class Forecast:
 def forecast(model: FactorGraph, rng: Generator, seconds: float = np.inf) -> Forecast:
     """Search an elimination order and predict what exact inference along it would cost."""
     order = find_order(model, rng, seconds=seconds)
-    return Forecast(
-        order, 8 * order.message_entries, 2.0 * 2.0**order.log2_entries / ENTRIES_PER_SECOND
-    )
+    if order.message_entries < PLANNED:
+        needed: float = plan(model, order.variables).bytes_needed
+    else:
+        needed = 8 * order.message_entries  # the plan itself would be large, and cannot help
+    work = 2.0 * 2.0 ** min(order.log2_entries, 1000.0)
+    return Forecast(order, needed, work / ENTRIES_PER_SECOND)
 
 
 def readable_seconds(count: float) -> str:
     """Format a duration as a person says it: 0.01 s, 12 min, 10^12 years."""
     if count < 0.01:
         return "0.01 s"
-    if count < 120:
-        return f"{count:.2g} s"
-    for unit, size in (("min", 60.0), ("h", 3600.0), ("days", 86400.0)):
-        if count < 100 * size:
-            return f"{count / size:.2g} {unit}"
-    years = count / (365.25 * 86400)
-    return f"{years:.2g} years" if years < 1e4 else f"10^{np.log10(years):.0f} years"
+    if count >= 1e9 * YEAR:
+        return f"10^{np.log10(count / YEAR):.0f} years"
+    units = (("years", YEAR), ("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+    unit, size = next((u for u in units if count >= 2 * u[1]), units[-1])
+    value = count / size
+    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
 
 
 @dataclass(frozen=True, slots=True)

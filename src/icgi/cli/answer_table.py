@@ -1,0 +1,133 @@
+"""The printed answer: marginals with the most uncertain first, then how they were obtained."""
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import typer
+
+from icgi.cli import output
+from icgi.inference import Status
+from icgi.model.graph import state_names, variable_name
+
+if TYPE_CHECKING:
+    from icgi.answer import Answer
+    from icgi.inference import Marginals
+    from icgi.model.graph import FloatArray
+
+_MOST_STATES = 6  # shown in full; of more states only the likeliest
+_FEWER_STATES = 4
+_BAR = 8  # cells
+_COLOURS = {
+    Status.EXACT: "green",
+    Status.CONVERGED: "green",
+    Status.BUDGET_SPENT: "yellow",
+    Status.DIVERGED: "red",
+}
+
+
+def show(answer: "Answer", top: int, level: float) -> None:
+    """Print the table of the `top` most uncertain variables (0: all), and the summary."""
+    band = bands(answer.marginals, level)
+    shown = answer.by_uncertainty()[: top or len(answer)].tolist()
+    entropy = answer.entropy()
+    columns = [
+        output.Column("variable", style="bold"),
+        output.Column("entropy/bits", right=True, style="cyan"),
+        *([output.Column("")] if sys.stdout.isatty() else []),
+        output.Column("likeliest"),
+        output.Column("probabilities", fold=True),
+        *([output.Column(f"{100 * level:g} % band of the likeliest")] if band else []),
+    ]
+    output.table(columns, [_row(answer, i, float(entropy[i]), band) for i in shown])
+    if len(shown) < len(answer):
+        typer.echo(f"… and {len(answer) - len(shown):,} more variables; --top 0 shows all")
+    typer.echo()
+    _summary(answer)
+
+
+def bands(marginals: "Marginals", level: float) -> "tuple[FloatArray, FloatArray] | None":
+    """Central intervals of every probability at a level, where the engine knows its uncertainty.
+
+    A standard error s gives p ± z s with Φ(z) = (1 + level)/2; a Dirichlet α gives quantiles
+    (1 ∓ level)/2 of p_x ~ Beta(α_x, α₀ − α_x).
+    """
+    if marginals.std_error is not None:
+        from statistics import NormalDist
+
+        half = NormalDist().inv_cdf((1 + level) / 2) * marginals.std_error
+        return np.clip(marginals.probs - half, 0, 1), np.clip(marginals.probs + half, 0, 1)
+    if marginals.concentration is None:
+        return None
+    from scipy.stats import beta
+
+    alpha = marginals.concentration
+    rest = alpha.sum(1, keepdims=True) - alpha
+    spread = (alpha > 0) & (rest > 0)  # elsewhere the state is certain or impossible
+    low, high = marginals.probs.copy(), marginals.probs.copy()
+    low[spread] = beta.ppf((1 - level) / 2, alpha[spread], rest[spread])
+    high[spread] = beta.ppf((1 + level) / 2, alpha[spread], rest[spread])
+    return low, high
+
+
+def _row(
+    answer: "Answer", i: int, bits: float, band: "tuple[FloatArray, FloatArray] | None"
+) -> list[str]:
+    names, row = state_names(answer.model, i), answer[i]
+    best = int(row.argmax())
+    cells = [variable_name(answer.model, i), f"{bits:.4f}"]
+    if sys.stdout.isatty():
+        cells.append(_bar(bits / math.log2(len(row)) if len(row) > 1 else 0.0))
+    likeliest = f"{names[best]} (observed)" if i in answer.evidence else names[best]
+    cells += [likeliest, some_probabilities(row, names=names)]
+    if band:
+        cells.append(f"{band[0][i, best]:.4f} – {band[1][i, best]:.4f}")
+    return cells
+
+
+def some_probabilities(
+    row: "Sequence[float] | FloatArray",
+    by: "Sequence[float] | FloatArray | None" = None,
+    names: "Sequence[str] | None" = None,
+    digits: int = 4,
+) -> str:
+    """States and their probabilities; of many states only the likeliest (according to `by`)."""
+    called = names or [str(x) for x in range(len(row))]
+    shown = list(range(len(row)))
+    if len(row) > _MOST_STATES:
+        shown = np.argsort(-np.asarray(row if by is None else by), kind="stable").tolist()
+        shown = shown[:_FEWER_STATES]
+    text = "  ".join(f"{called[x]}: {probability(float(row[x]), digits)}" for x in shown)
+    rest = len(row) - len(shown)
+    return f"{text}  … +{rest}" if rest else text
+
+
+def probability(p: float, digits: int = 4) -> str:
+    """Fixed number of digits; true zeros and ones stand out from rounded ones."""
+    if p in (0.0, 1.0):
+        return f"{p:.0f}"
+    return f"{p:.{digits}f}" if p >= 0.5 * 10**-digits else f"{p:.0e}"
+
+
+def _bar(share: float) -> str:
+    eighths = round(min(max(share, 0.0), 1.0) * _BAR * 8)
+    rest = "▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else ""
+    return ("█" * (eighths // 8) + rest).ljust(_BAR)
+
+
+def _summary(answer: "Answer") -> None:
+    status = answer.status
+    typer.echo(f"{answer.engine}: ", nl=False)
+    typer.secho(status.value, nl=False, bold=True, fg=_COLOURS[status])
+    parts = [] if answer.log_z is None else [_log_z(answer.log_z)]
+    parts.append(f"{answer.seconds:.3g} s")
+    if status is not Status.EXACT:
+        parts += [f"{key.replace('_', ' ')} {value:.3g}" for key, value in answer.stats.items()]
+    typer.echo(f"; {'; '.join(parts)}. {status.advice}")
+
+
+def _log_z(log_z: float) -> str:
+    natural, decimal = (round(x, 10) + 0.0 for x in (log_z, log_z / math.log(10)))
+    return f"log Z = {natural:.10g}, log10 Z = {decimal:.10g}"

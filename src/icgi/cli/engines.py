@@ -1,0 +1,151 @@
+"""`icgi engines`: what each engine does and takes, read from its source without importing it."""
+
+import ast
+import json as json_format
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from icgi.cli import options, output
+from icgi.errors import IcgiError
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting of an engine."""
+
+    name: str
+    type: str
+    default: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the source of an engine says about it."""
+
+    name: str
+    summary: str
+    details: str
+    options: tuple[Option, ...]
+    exact: bool
+
+
+def run(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One engine.", show_default="all")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Engines and their options, as --engine takes them."""
+    from icgi.engines import ENGINES
+
+    if name is not None and name not in ENGINES:
+        raise IcgiError(f"unknown engine {name!r}; there are: {', '.join(ENGINES)}")
+    found = [each for each in map(describe, [name] if name else ENGINES) if each]
+    if name and not found:
+        raise IcgiError(f"engine {name!r} is listed, but its source is missing; reinstall icgi")
+    if json:
+        typer.echo(json_format.dumps([asdict(each) for each in found], indent=1))
+    elif name:
+        _show(found[0])
+    else:
+        _list(found)
+
+
+@cache
+def describe(name: str) -> Description | None:
+    """Read an engine's docstring and settings; None where its source is not there."""
+    from icgi.engines import ENGINES
+
+    module, _, class_name = ENGINES[name].partition(":")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return None
+    text = Path(spec.origin).read_text()
+    tree = ast.parse(text)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            summary, _, details = (ast.get_docstring(node) or "").partition("\n")
+            exact = module.startswith("icgi.exact")
+            return Description(name, summary, details.strip(), _settings(node, tree, text), exact)
+    return None
+
+
+def approximate() -> list[Description]:
+    """Engines for models that are too large for exact inference."""
+    from icgi.engines import ENGINES
+
+    found = [describe(name) for name in ENGINES if name != "auto"]
+    return [each for each in found if each and not each.exact]
+
+
+def _settings(node: ast.ClassDef, tree: ast.Module, text: str) -> tuple[Option, ...]:
+    lines = text.splitlines()
+    aliases = {
+        target.id: ast.unparse(statement.value)
+        for statement in tree.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
+        for target in (
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
+        if isinstance(target, ast.Name)
+    }
+    found = []
+    for field in node.body:
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        kind = ast.unparse(field.annotation)
+        default = "" if field.value is None else ast.unparse(field.value)
+        comment = lines[(field.end_lineno or field.lineno) - 1].partition("  # ")[2]
+        found.append(
+            Option(field.target.id, _readable(aliases.get(kind, kind)), default.strip("'"), comment)
+        )
+    return tuple(found)
+
+
+def _readable(kind: str) -> str:
+    if kind.startswith("Literal["):
+        return " | ".join(kind[len("Literal[") : -1].replace("'", "").split(", "))
+    return kind
+
+
+def _list(found: list[Description]) -> None:
+    columns = [
+        output.Column("engine", style="bold cyan"),
+        output.Column("what it does", fold=True),
+        output.Column("options", style="dim", fold=True),
+    ]
+    rows = [
+        [each.name, each.summary, ", ".join(f"{o.name}={o.default}" for o in each.options)]
+        for each in found
+    ]
+    output.table(columns, rows)
+    typer.echo()
+    typer.echo(
+        "`icgi engines NAME` explains the options; give them as --engine NAME:OPTION=VALUE,…"
+    )
+
+
+def _show(engine: Description) -> None:
+    output.title(engine.name)
+    typer.echo(engine.summary)
+    if engine.details:
+        typer.echo(f"\n{engine.details}")
+    typer.echo()
+    if not engine.options:
+        typer.echo("It has no options.")
+        return
+    columns = [
+        output.Column("option", style="bold cyan"),
+        output.Column("type", fold=True),
+        output.Column("default", fold=True),
+        output.Column("meaning", fold=True),
+    ]
+    output.table(columns, [[o.name, o.type, o.default, o.help] for o in engine.options])
+    first = engine.options[0]
+    typer.echo(f"\nFor example: --engine {engine.name}:{first.name}={first.default}")

@@ -1,0 +1,51 @@
+"""What went wrong, as a message and an exit code: the one place where exceptions end."""
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from icgi.cli.output import paragraph
+from icgi.errors import BudgetError, IcgiError
+
+WRONG_QUESTION = 1
+NOT_CONVERGED = 3
+BUDGET_REFUSED = 4
+INTERRUPTED = 130
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 the question was wrong (file, evidence, engine); 2 wrong usage; "
+    "3 not converged, under --strict; 4 refused, needs more memory or time than the budget; "
+    "130 interrupted."
+)
+
+
+class Verbs(TyperGroup):
+    """All commands; turns the exceptions of the package into messages and exit codes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command; raise `typer.Exit` with a documented code where it fails."""
+        try:
+            return super().invoke(ctx)
+        except BudgetError as refused:
+            complain(str(refused))
+            raise typer.Exit(BUDGET_REFUSED) from refused
+        except IcgiError as wrong:
+            complain(str(wrong))
+            raise typer.Exit(WRONG_QUESTION) from wrong
+        except MemoryError as full:
+            complain(
+                "the machine has not enough memory for this; ask for a smaller model, or lower "
+                "--memory so that icgi refuses before it starts"
+            )
+            raise typer.Exit(BUDGET_REFUSED) from full
+        except KeyboardInterrupt as stopped:
+            complain("interrupted; no file was left half written")
+            raise typer.Exit(INTERRUPTED) from stopped
+
+
+def complain(message: str) -> None:
+    """Print one readable block on stderr; on a terminal it is wrapped and its first word is red."""
+    name, text = "icgi:", paragraph(f"icgi: {message}", hang=6).removeprefix("icgi:")
+    typer.secho(name, err=True, fg="red", bold=True, nl=False)
+    typer.echo(text, err=True)

@@ -1,0 +1,174 @@
+"""`icgi marginals`: every marginal of a model, what it cost, and how far to trust it."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from icgi.cli import options, output, question
+from icgi.cli.failures import BUDGET_REFUSED, NOT_CONVERGED
+from icgi.errors import BudgetError, IcgiError
+
+if TYPE_CHECKING:
+    from icgi.answer import Answer
+    from icgi.inference import Budget, Engine
+
+_ENDINGS = (".mar", ".json", ".csv", ".parquet")
+
+
+def run(
+    model: options.Model,
+    evidence: options.EvidenceFile = None,
+    observe: options.Observe = None,
+    engine: options.EngineName = "auto",
+    seconds: options.Seconds = None,
+    iterations: options.Iterations = 1000,
+    memory: options.Memory = "4G",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            readable=False,
+            help="Where to write: .MAR, .json, .csv or .parquet.",
+            show_default="MODEL.MAR",
+        ),
+    ] = None,
+    top: Annotated[
+        int,
+        typer.Option("--top", metavar="N", min=0, help="Rows of the printed table; 0 for all."),
+    ] = 20,
+    level: Annotated[
+        float,
+        typer.Option(
+            "--level",
+            metavar="P",
+            help="Level of the bands printed where the engine knows its uncertainty (a standard "
+            "error or a Dirichlet); no effect on other answers.",
+        ),
+    ] = 0.9,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit with 3, and write no file, unless exact or converged."),
+    ] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    seed: options.Seed = 0,
+) -> None:
+    """Every single-variable marginal of a model, given evidence.
+
+    The first line, on stderr, says what the answer will cost. The table on stdout has the most
+    uncertain variables first. All marginals go to MODEL.MAR next to the model, or to --output;
+    with --json to stdout only. A different file found as MODEL.MAR is kept as MODEL.MAR.old.
+    """
+    from icgi.inference import Budget, Status
+
+    if not 0 < level < 1:
+        raise typer.BadParameter(f"{level:g} is not between 0 and 1", param_hint="--level")
+    seconds_left = options.positive_seconds(seconds)
+    budget = Budget(iterations, seconds_left, options.bytes_of(memory))
+    _check_output(out)
+    try:
+        with output.working(quiet) as say:
+            answer = output.interruptible(
+                lambda: _ask(model, evidence, observe, engine, budget, seed, quiet, say)
+            )
+    except question.Refused as refused:
+        from icgi.cli.refusal import explain
+
+        explain(refused, _words(model, evidence, observe), out)
+        raise typer.Exit(BUDGET_REFUSED) from refused
+    failed = strict and answer.status not in (Status.EXACT, Status.CONVERGED)
+    # The file first: whoever reads the table may close the pipe early.
+    remark, problem = "", None
+    try:
+        remark = _write(answer, model, out, failed) if out or not json else ""
+    except IcgiError as error:
+        problem = error
+    if json:
+        typer.echo(answer.to_json())
+    else:
+        from icgi.cli import answer_table
+
+        answer_table.show(answer, top, level)
+    output.note(remark, quiet or not remark)
+    if problem is not None:
+        raise problem
+    if failed:
+        output.warn(f"not converged ({answer.status.value}), and --strict was given")
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def _ask(
+    path: Path,
+    evidence: Path | None,
+    observe: Sequence[str] | None,
+    engine_text: str,
+    budget: "Budget",
+    seed: int,
+    quiet: bool,
+    say: output.Say,
+) -> "Answer":
+    from icgi.engines import parse_engine
+
+    engine: Engine = parse_engine(engine_text)
+    say(f"reading {path.name}")
+    asked = question.load(path, evidence, observe)
+    beside = question.unused_evidence(path, evidence)
+    if beside is not None:
+        output.note(f"there is {beside.name}, not used; give -e {beside} to enter it", quiet)
+    say("searching an elimination order")
+    ahead = question.cost_of(asked, engine, budget, seed)
+    name = engine_text.partition(":")[0]
+    output.note(question.cost_line(asked, ahead, name, budget), quiet)
+    say(f"running {engine_text}")
+    try:
+        return question.answer(asked, engine, ahead, budget, seed)
+    except BudgetError as error:
+        raise question.Refused(str(error), asked, ahead, name, budget) from error
+
+
+def _check_output(out: Path | None) -> None:
+    if out is None:
+        return
+    if out.suffix.lower() not in _ENDINGS:
+        raise IcgiError(
+            f"cannot write {out}: its ending should be one of .MAR, .json, .csv, .parquet"
+        )
+    output.check_writable(out)
+
+
+def _write(answer: "Answer", model: Path, out: Path | None, failed: bool) -> str:
+    """Write all marginals; returns what to say about it."""
+    target = out or question.answer_file(model)
+    if failed:
+        return f"{target} not written"
+    if out is None and not os.access(target.absolute().parent, os.W_OK):
+        return f"{target} not written: no permission in that folder; give -o FILE"
+    kept = ""
+    if out is None:
+        kept = _replace(answer, target)
+    else:
+        answer.save(out)
+    return f"all marginals written to {target}{kept}"
+
+
+def _replace(answer: "Answer", target: Path) -> str:
+    """Write under the default name; what lies there may be a published reference, so keep it."""
+    old = target.with_name(f"{target.name}.old")
+    with output.whole_file(target) as draft:
+        answer.save(draft)
+        differs = target.is_file() and target.read_bytes() != draft.read_bytes()
+        if not differs or old.exists():
+            return ""
+        target.rename(old)
+    return f" (the file that was there is kept as {old.name})"
+
+
+def _words(model: Path, evidence: Path | None, observe: Sequence[str] | None) -> list[str]:
+    """MODEL and the options that repeat the question."""
+    words = [str(model), *(["-e", str(evidence)] if evidence else [])]
+    return words + [word for text in observe or () for word in ("--observe", text)]

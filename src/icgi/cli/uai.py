@@ -1,0 +1,101 @@
+"""`icgi uai`: the calling convention of the UAI competitions."""
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from icgi.cli import options, output
+from icgi.errors import IcgiError
+
+if TYPE_CHECKING:
+    from icgi.answer import Answer
+    from icgi.inference import Budget
+
+_TIME_SHARE = 0.95  # of INF_TIME; the rest starts Python and writes the answer
+_TABLE_SHARE = 0.7  # of INF_MEMORY; the rest is for Python, the model and scratch space
+_SWEEPS = 10**6  # enough that the time decides
+
+
+def run(
+    model: options.Model,
+    evidence: Annotated[
+        Path, typer.Argument(metavar="EVID", readable=False, help="Evidence file.")
+    ],
+    query: Annotated[
+        Path,
+        typer.Argument(
+            metavar="QUERY", readable=False, help="Query file; not read, MAR and PR have none."
+        ),
+    ],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="MAR or PR.")],
+    engine: options.EngineName = "auto",
+    seed: options.Seed = 0,
+) -> None:
+    """Competition form: writes MODEL.MAR (or MODEL.PR) into the current folder.
+
+    The environment variables INF_TIME (seconds) and INF_MEMORY (gigabytes) are the budget.
+    """
+    began = time.perf_counter()
+    if task not in ("MAR", "PR"):
+        raise IcgiError(f"task {task!r} is not supported; icgi computes MAR and PR")
+    budget = _budget()
+    target = Path(f"{model.name.removesuffix('.gz')}.{task}")
+    output.check_writable(target)
+    answer = output.interruptible(lambda: _ask(model, evidence, engine, budget, seed, began))
+    with output.whole_file(target) as draft:
+        _write(answer, draft, task)
+    output.note(f"{target}: {answer.status.value}, {answer.seconds:.3g} s. {answer.status.advice}")
+
+
+def _budget() -> "Budget":
+    from icgi.inference import Budget
+
+    seconds = _number("INF_TIME", "seconds")
+    memory = _number("INF_MEMORY", "gigabytes")
+    default = Budget()
+    return Budget(
+        seconds=math.inf if seconds is None else _TIME_SHARE * seconds,
+        table_bytes=default.table_bytes if memory is None else int(_TABLE_SHARE * memory * 1e9),
+        iterations=default.iterations if seconds is None else _SWEEPS,
+    )
+
+
+def _number(name: str, unit: str) -> float | None:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (0 < value < math.inf):
+        raise IcgiError(f"{name}={text!r} should be a number of {unit}, more than 0")
+    return value
+
+
+def _ask(
+    path: Path, evidence: Path, engine: str, budget: "Budget", seed: int, began: float
+) -> "Answer":
+    from dataclasses import replace
+
+    from icgi.api import load, load_evidence, marginals
+
+    loaded = load(path)
+    seen = load_evidence(evidence, loaded)
+    left = max(budget.seconds - (time.perf_counter() - began), 1e-3)
+    return marginals(loaded, seen, engine, replace(budget, seconds=left), seed)
+
+
+def _write(answer: "Answer", draft: Path, task: str) -> None:
+    from icgi.model.uai import write_marginals, write_pr
+
+    if task == "MAR":
+        write_marginals(draft, answer.probs, answer.model.cards)
+        return
+    if answer.log_z is None:
+        raise IcgiError(f"engine {answer.engine} has no estimate of the partition function")
+    write_pr(draft, answer.log_z / math.log(10))

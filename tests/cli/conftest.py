@@ -1,0 +1,47 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from some_models import make
+from typer.testing import CliRunner
+
+from icgi.cli import app
+from icgi.engines import ENGINES
+from icgi.model.graph import FactorGraph
+
+Run = Callable[..., Any]
+FAKES = ("Unsure", "Interrupted", "Sleeper", "Greedy")
+
+
+@pytest.fixture
+def run() -> Run:
+    """Run `icgi` in process; `code` is the exit code that the test expects."""
+
+    def invoke(*words: object, code: int = 0, env: dict[str, str] | None = None) -> Any:
+        result = CliRunner().invoke(app, [str(word) for word in words], env=env)
+        told = f"{result.exception!r}\n{result.stdout}\n{result.stderr}"
+        assert result.exit_code == code, told
+        assert result.exception is None or isinstance(result.exception, SystemExit), told
+        return result
+
+    return invoke
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def fake_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FAKES:
+        monkeypatch.setitem(ENGINES, name.lower(), f"fake_engines:{name}")
+
+
+@pytest.fixture
+def grid() -> FactorGraph:
+    """`grid.uai`, 16 spins, in the current folder."""
+    return make("grid", "grid.uai", rows=4, columns=4)

@@ -1,0 +1,332 @@
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from some_models import make
+
+import icgi
+from icgi.cli.options import bytes_of
+from icgi.engines import ENGINES
+from icgi.model.uai import read_marginals
+
+
+def files() -> set[str]:
+    return {path.name for path in Path().iterdir()}
+
+
+def test_prints_the_most_uncertain_first_and_writes_all(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--top", 5)
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["variable", "entropy/bits", "likeliest", "probabilities"]
+    answer = icgi.marginals(grid)
+    shown = [line.split()[0] for line in lines[1:6]]
+    assert shown == [name for name, _, _ in answer.top(5)]
+    assert "11 more variables" in lines[6]
+    assert "exact; log Z = " in lines[-1]
+    assert_allclose(read_marginals("grid.uai.MAR"), answer.probs, atol=1e-12)
+    assert "16 variables, 40 factors, 2 states, 0 observed" in result.stderr
+    assert "takes jt" in result.stderr
+    assert "written to grid.uai.MAR" in result.stderr
+    assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_top_zero_prints_every_variable(run, grid) -> None:
+    lines = run("marginals", "grid.uai", "--top", 0).stdout.splitlines()
+    assert len(lines) == 1 + 16 + 2
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_the_documented_command_line_works_as_written(run, grid, monkeypatch) -> None:
+    if "lbp" not in ENGINES:
+        monkeypatch.setitem(ENGINES, "lbp", "fake_engines:Unsure")
+        engine = "lbp:std_error=0.5"
+    else:
+        engine = "lbp:damping=0.5"
+    Path("grid.uai.evid").write_text("1 3 1\n")
+    words = f"marginals grid.uai -e grid.uai.evid --engine {engine} -o out.MAR --seed 1"
+    run(*words.split())
+    assert_allclose(read_marginals("out.MAR")[3], [0, 1])
+    assert "grid.uai.MAR" not in files()
+
+
+def test_evidence_from_file_and_command_line(run, grid) -> None:
+    Path("seen.evid").write_text("1 3 1\n")
+    result = run("marginals", "grid.uai", "-e", "seen.evid", "--observe", "5=0", "--top", 0)
+    expected = icgi.marginals(grid, {3: 1, 5: 0})
+    assert_allclose(read_marginals("grid.uai.MAR"), expected.probs, atol=1e-12)
+    assert "2 observed" in result.stderr
+    assert result.stdout.count("(observed)") == 2
+
+
+def test_evidence_next_to_the_model_is_mentioned_and_not_used(run, grid) -> None:
+    Path("grid.uai.evid").write_text("1 3 1\n")
+    result = run("marginals", "grid.uai")
+    assert "grid.uai.evid, not used" in result.stderr
+    assert_allclose(read_marginals("grid.uai.MAR"), icgi.marginals(grid).probs, atol=1e-12)
+
+
+def test_json_is_the_answer_and_writes_nothing(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--json")
+    found = json.loads(result.stdout)
+    assert found["status"] == "exact"
+    assert len(found["marginals"]) == 16
+    assert files() == {"grid.uai"}
+    run("marginals", "grid.uai", "--json", "-o", "out.csv")
+    assert files() == {"grid.uai", "out.csv"}
+
+
+@pytest.mark.parametrize("ending", ["MAR", "json", "csv"])
+def test_output_takes_its_form_from_the_ending(run, grid, ending) -> None:
+    run("marginals", "grid.uai", "-o", f"out.{ending}")
+    assert files() == {"grid.uai", f"out.{ending}"}
+    assert Path(f"out.{ending}").stat().st_size > 100
+
+
+def test_quiet_leaves_stderr_empty(run, grid) -> None:
+    Path("grid.uai.evid").write_text("0\n")
+    assert run("marginals", "grid.uai", "--quiet").stderr == ""
+
+
+def test_a_packed_model_gets_its_answer_without_the_packing(run) -> None:
+    make("tree", "tree.uai.gz", n=5)
+    run("marginals", "tree.uai.gz")
+    assert files() == {"tree.uai.gz", "tree.uai.MAR"}
+
+
+def test_many_states_are_cut_to_the_likeliest(run) -> None:
+    make("tree", "tree.uai", n=3, states=9)
+    assert "… +5" in run("marginals", "tree.uai").stdout
+
+
+def test_a_model_without_variables(run) -> None:
+    Path("empty.uai").write_text("MARKOV\n0\n\n1\n0\n\n1\n2.0\n")
+    assert "log Z = 0.69314" in run("marginals", "empty.uai").stdout
+
+
+def test_a_file_that_has_the_default_name_is_kept(run, grid) -> None:
+    Path("grid.uai.MAR").write_text("MAR\n1 2 0.5 0.5\n")
+    result = run("marginals", "grid.uai")
+    assert "kept as grid.uai.MAR.old" in result.stderr
+    assert Path("grid.uai.MAR.old").read_text() == "MAR\n1 2 0.5 0.5\n"
+    run("marginals", "grid.uai", "--observe", "0=1")
+    assert Path("grid.uai.MAR.old").read_text() == "MAR\n1 2 0.5 0.5\n"
+    assert_allclose(read_marginals("grid.uai.MAR")[0], [0, 1])
+
+
+def test_running_twice_leaves_one_file(run, grid) -> None:
+    run("marginals", "grid.uai")
+    run("marginals", "grid.uai")
+    assert files() == {"grid.uai", "grid.uai.MAR"}
+
+
+def test_a_folder_without_permission_is_said(run, grid, monkeypatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    result = run("marginals", "grid.uai")
+    assert "not written: no permission" in result.stderr
+    assert "exact; log Z" in result.stdout
+    assert files() == {"grid.uai"}
+    assert "no permission" in run("marginals", "grid.uai", "-o", "out.MAR", code=1).stderr
+
+
+def test_the_table_is_shown_even_if_the_disk_is_full(run, grid, monkeypatch) -> None:
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    result = run("marginals", "grid.uai", code=1)
+    assert "exact; log Z" in result.stdout
+    assert "No space left" in result.stderr
+    assert files() == {"grid.uai"}
+
+
+@pytest.mark.parametrize("status", ["budget spent", "diverged"])
+def test_strict_ends_with_3_and_writes_nothing(run, grid, status) -> None:
+    words = ["marginals", "grid.uai", "--engine", f"unsure:status={status}"]
+    assert f"Unsure(status='{status}'" in run(*words).stdout
+    Path("grid.uai.MAR").unlink()
+    result = run(*words, "--strict", code=3)
+    assert status in result.stdout
+    assert "sweeps 7; residual 0.25" in result.stdout
+    assert "--strict" in result.stderr
+    assert files() == {"grid.uai"}
+
+
+def test_strict_accepts_what_is_exact_or_converged(run, grid) -> None:
+    run("marginals", "grid.uai", "--strict")
+    run("marginals", "grid.uai", "--strict", "--engine", "unsure:status=converged")
+
+
+def test_level_prints_bands_where_there_is_uncertainty(run, grid) -> None:
+    words = ["marginals", "grid.uai", "--top", 1, "--level", 0.95, "--engine"]
+    by_error = run(*words, "unsure:std_error=0.1").stdout
+    assert "95 % band" in by_error
+    assert "0.3040 – 0.6960" in by_error  # ½ ± 1.96 · 0.1
+    by_counts = run(*words, "unsure:pseudo_counts=2").stdout
+    assert "0.0250 – 0.9750" in by_counts  # Beta(1, 1) is uniform
+    assert "band" not in run(*words, "jt").stdout
+
+
+def test_a_refusal_names_reason_and_commands(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--observe", "2=1", "--memory", "100", code=4)
+    assert result.stdout == ""
+    assert "exact needs more than 100 bytes" in result.stderr
+    assert "joins" in result.stderr
+    assert "icgi marginals grid.uai --observe 2=1 --engine unsure" in result.stderr
+    commands = [
+        shlex.split(line) for line in result.stderr.splitlines() if line.startswith("  icgi")
+    ]
+    assert commands
+    run(*commands[0][1:])  # more memory comes first: exact
+
+
+def test_an_impossible_model_is_refused_before_anything_is_allocated(run) -> None:
+    make("ea2d", "wide.uai", L=60)
+    result = run("marginals", "wide.uai", "-o", "out.MAR", code=4)
+    assert "GB" in result.stderr
+    assert "--engine unsure" in result.stderr
+    assert "-o out.MAR" in result.stderr
+    assert files() == {"wide.uai"}
+
+
+def test_a_symmetric_planar_model_is_sent_to_the_pfaffian(run) -> None:
+    make("ea2d", "planar.uai", L=40, field=0.0)
+    result = run("marginals", "planar.uai", code=4)
+    assert "exactly ½ by symmetry" in result.stderr
+    assert "icgi marginals planar.uai --engine pfaffian" in result.stderr
+
+
+@pytest.mark.parametrize("memory", ["500", "1M"])
+def test_auto_answers_or_refuses_as_it_does_in_python(run, grid, memory) -> None:
+    """`cli.question` runs `auto` along the order of the cost line; it has to know all it can do."""
+    try:
+        icgi.marginals(grid, budget=icgi.Budget(table_bytes=bytes_of(memory)))
+        expected = 0
+    except icgi.BudgetError:
+        expected = 4
+    run("marginals", "grid.uai", "--memory", memory, code=expected)
+
+
+def test_too_little_time_is_refused_too(run) -> None:
+    make("grid", "wide.uai", rows=12, columns=12)
+    told = run("marginals", "wide.uai", "--seconds", "1e-9", code=4).stderr
+    assert "icgi marginals wide.uai --seconds 1\n" in told
+    assert "--memory" not in told.partition("What to do")[2]
+
+
+def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "greedy", code=4)
+    assert "greedy needs everything" in result.stderr
+    assert "Why" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["missing.uai"], "no such file"),
+        (["broken.uai"], "line 2"),
+        (["binary.uai"], "MARKOV"),
+        (["."], "cannot be read"),
+        (["grid.uai", "-e", "missing.evid"], "no such file"),
+        (["grid.uai", "-e", "outside.evid"], "variable 99"),
+        (["grid.uai", "--observe", "3"], "VARIABLE=STATE"),
+        (["grid.uai", "--observe", "=1"], "VARIABLE=STATE"),
+        (["grid.uai", "--observe", "rain=1"], "unknown variable"),
+        (["grid.uai", "--observe", "3=wet"], "unknown state"),
+        (["grid.uai", "--observe", "3=7"], "states 0 to 1"),
+        (["grid.uai", "--observe", "3=0", "--observe", "3=1"], "keep one"),
+        (["zeros.uai", "--observe", "0=1", "--observe", "1=0"], "probability"),
+        (["grid.uai", "--engine", "magic"], "unknown engine"),
+        (["grid.uai", "--engine", "jt:magic=1"], "no option"),
+        (["grid.uai", "--engine", "jt:search_share=much"], "should be a number"),
+        (["grid.uai", "-o", "out.txt"], "ending"),
+        (["grid.uai", "-o", "nowhere/out.MAR"], "does not exist"),
+    ],
+)
+def test_a_wrong_question_ends_with_1_and_one_message(run, grid, words, told) -> None:
+    Path("broken.uai").write_text("MARKOV\n2\n2\n")
+    Path("binary.uai").write_bytes(bytes(range(256)))
+    Path("outside.evid").write_text("1 99 0\n")
+    Path("zeros.uai").write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 0 0 1\n")
+    before = files()
+    result = run("marginals", *words, code=1)
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.strip().splitlines()[-1].startswith("icgi: ")
+    assert result.stdout == ""
+    assert files() == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["grid.uai", "--memory", "lots"],
+        ["grid.uai", "--memory", "-4G"],
+        ["grid.uai", "--memory", "0"],
+        ["grid.uai", "--seconds", "0"],
+        ["grid.uai", "--seconds", "nan"],
+        ["grid.uai", "--iterations", "0"],
+        ["grid.uai", "--top", "-1"],
+        ["grid.uai", "--level", "1"],
+        ["grid.uai", "--seed", "-1"],
+        ["grid.uai", "--magic"],
+        ["grid.uai", "another.uai"],
+    ],
+)
+def test_wrong_usage_ends_with_2(run, grid, words) -> None:
+    assert run("marginals", *words, code=2).stderr
+    assert files() == {"grid.uai"}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4G", 4 * 10**9), ("500 MB", 5 * 10**8), ("1.5k", 1500), ("2GiB", 2**31), ("77", 77)],
+)
+def test_sizes_as_people_write_them(text, size) -> None:
+    assert bytes_of(text) == size
+
+
+def test_an_interrupted_run_leaves_nothing(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "interrupted", code=130)
+    assert "interrupted" in result.stderr
+    assert files() == {"grid.uai"}
+
+
+def test_control_c_is_heard_at_once_while_an_engine_works(grid) -> None:
+    program = (
+        "from icgi.engines import ENGINES; from icgi.cli import main; "
+        "ENGINES['sleeper'] = 'fake_engines:Sleeper'; main()"
+    )
+    paths = [str(Path(icgi.__file__).parents[1]), str(Path(__file__).parent)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "marginals", "grid.uai", "--engine", "sleeper"],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "sleeper: as asked" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 130, told
+    assert "interrupted" in told
+    assert files() == {"grid.uai"}
+
+
+def test_the_seed_is_the_one_of_the_python_door(run, grid) -> None:
+    for engine in {"auto", "jt", "enumerate", "unsure", "lbp", "mf"} & ENGINES.keys():
+        run("marginals", "grid.uai", "--engine", engine, "--seed", 3, "-o", "out.MAR")
+        expected = icgi.marginals(grid, engine=engine, seed=3)
+        assert_allclose(read_marginals("out.MAR"), expected.probs, rtol=0, atol=1e-12)
+
+
+def test_rows_of_the_answer_are_distributions(run, grid) -> None:
+    run("marginals", "grid.uai")
+    assert_allclose([np.sum(row) for row in read_marginals("grid.uai.MAR")], 1.0)

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+import zoo
+
+from icgi.data.families import FAMILIES
+from icgi.errors import BudgetError
+from icgi.exact.junction_tree import JunctionTree
+from icgi.inference import Budget, Status
+from icgi.portfolio.auto import Auto, forecast, readable_seconds
+
+
+@pytest.mark.parametrize("size", [4, 8, 12])
+def test_the_forecast_is_what_the_engine_then_takes(size: int) -> None:
+    model = FAMILIES["ea2d"].sample(np.random.default_rng(0), L=size)
+    ahead = forecast(model, np.random.default_rng(0))
+    assert ahead.table_bytes == zoo.run(JunctionTree(), model).stats["bytes"]
+
+
+def test_complete_graphs_beyond_all_numbers_are_refused() -> None:
+    model = FAMILIES["sk"].sample(np.random.default_rng(0), n=1100)
+    with pytest.raises(BudgetError, match="more than 10\\^290 GB"):
+        zoo.run(Auto(), model)
+
+
+def test_exact_within_the_budget() -> None:
+    assert zoo.run(Auto(), "grid-3x3").status is Status.EXACT
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1e-9, "0.01 s"),
+        (1.25, "1.2 s"),
+        (110.0, "110 s"),
+        (600.0, "10 min"),
+        (86400.0 * 30, "30 days"),
+        (3e10, "951 years"),
+        (3e29, "10^22 years"),
+    ],
+)
+def test_durations_as_people_say_them(seconds: float, text: str) -> None:
+    assert readable_seconds(seconds) == text
+
+
+def test_time_is_part_of_the_budget() -> None:
+    model = FAMILIES["ea2d"].sample(np.random.default_rng(0), L=12)
+    with pytest.raises(BudgetError, match="--seconds"):
+        zoo.run(Auto(), model, budget=Budget(seconds=1e-7))
