@@ -1,0 +1,1 @@
+"""Classical approximations: mean field, loopy and tree-reweighted belief propagation, TAP."""

@@ -1,0 +1,259 @@
+"""Models as flat arrays for message passing: what sweeps read, and what they write.
+
+A message m_{f→i} is kept as log m(x) − log m(0) for the states x ≥ 1, so that a binary variable
+costs one number, no message needs normalising, and no product can underflow. Several models may
+share the arrays; they never touch.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from icgi.errors import BudgetError
+from icgi.inference import Budget
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.wiring import Wiring, wiring
+
+FLOOR = -1e8  # of finite log tables and of log ratios: around loops of zeros these grow for ever
+
+
+class Core(NamedTuple):
+    """Models as compiled sweeps read them; unary factors are fields, constants are kept aside.
+
+    Factors are numbered breadth first within each component, so that a backward and a forward
+    sequential sweep solve a tree.
+    """
+
+    model_variable: IntArray  # m+1  where each model's variables begin
+    model_factor: IntArray  # m+1  where each model's factors begin
+    constant: FloatArray  # m    log Z of everything that is not in fields and tables
+    ratio_start: IntArray  # n+1  where each variable's log ratios begin, one for each state x ≥ 1
+    field: FloatArray  # log ratios of the unary factors
+    touching_start: IntArray  # n+1  where each variable's factors begin in `touching`
+    touching: IntArray  # e    factors of each variable
+    edge_start: IntArray  # f+1  where each factor's edges begin
+    variable: IntArray  # e    variable of each edge
+    ratio: IntArray  # e    where that variable's log ratios begin
+    message_start: IntArray  # e+1  where each edge's log ratios begin
+    value_start: IntArray  # f    where each factor's log table begins in `values`
+    values: FloatArray  # log tables, in the order of the models
+    top: FloatArray  # f    largest entry of each log table
+    weight_start: IntArray  # f+1  where each factor's weights begin
+    weights: FloatArray  # exp((θ − top) / ρ)
+    rho: FloatArray  # f    appearance probability of each factor
+    numbers: IntArray  # f    0, 1, …: the order of a sweep over all factors
+    largest: IntArray  # 2    states of all axes of a factor, variables of a factor: the maxima
+
+
+class State(NamedTuple):
+    """What a run changes; everything is written in place by the sweeps."""
+
+    messages: FloatArray  # log ratios, laid out by `Core.message_start`
+    belief: FloatArray  # log ratios, laid out by `Core.ratio_start`
+    spare: FloatArray  # beliefs of the next flooding sweep
+    old: FloatArray  # messages before a turn of the residual schedule
+    pending: FloatArray  # n    what each variable has heard and not yet passed on
+    heap: IntArray  # n    residual schedule: variables by `pending`, the largest first
+    place: IntArray  # n    where each variable is in its model's heap
+    sweeps: IntArray  # m    sweeps made
+    residual: FloatArray  # m    largest change that an undamped update would make
+
+
+def check_memory(models: Sequence[FactorGraph], budget: Budget) -> None:
+    """Refuse models whose tables, copied as weights, would not fit in the budget."""
+    needed = 8 * sum(table.size for model in models for table in model.log_tables)
+    if needed > budget.table_bytes:
+        raise BudgetError(
+            f"the messages need a copy of the tables, {needed / 2**20:.0f} MiB, but the budget "
+            f"allows {budget.table_bytes / 2**20:.0f} MiB; give more --memory or use --engine mf"
+        )
+
+
+def compile_models(models: Sequence[FactorGraph]) -> Core:
+    """Flat arrays of models as `support.supported` leaves them: without impossible states."""
+    core = lay_out(models)
+    return reweight(core, core.rho)
+
+
+def lay_out(models: Sequence[FactorGraph]) -> Core:
+    """Like `compile_models`, without the weights, a copy of the tables that only sweeps need."""
+    wired = [wiring(model) for model in models]
+    w = wired[0] if len(wired) == 1 else _concatenate(wired)
+    n = len(w.cards)
+    variables = _starts(np.array([model.n_variables for model in models], np.int64))
+    owner = np.repeat(np.arange(len(models)), [model.n_factors for model in models])  # of factors
+    ratio_start = _starts(w.cards - 1)
+    arity = np.diff(w.scope_start)
+    constant = np.zeros(len(models))
+    np.add.at(constant, owner[arity == 0], w.values[w.table_start[:-1][arity == 0]])
+    field = np.zeros(ratio_start[-1])
+    _add_fields(
+        w.scope_start, w.scope, w.table_start, w.values, ratio_start, owner, constant, field
+    )
+
+    wide = np.repeat(arity > 1, arity)  # e    edges of factors of two and more variables
+    ends, factor = w.scope[wide], np.repeat(np.arange(len(arity)), arity)[wide]
+    touching = factor[np.argsort(ends, kind="stable")]
+    touching_start = _starts(np.bincount(ends, minlength=n))
+    source = _breadth_first(w.scope_start, w.scope, touching_start, touching)
+    number = np.empty(len(arity), np.int64)
+    number[source] = np.arange(len(source))
+    edge_start = _starts(arity[source])
+    variable = w.scope[_ranges(w.scope_start[source], arity[source])]
+    sizes = np.diff(w.table_start)
+    top = np.maximum.reduceat(w.values, w.table_start[:-1])[source] if len(source) else np.empty(0)
+    np.add.at(constant, owner[source], top)
+    states = np.add.reduceat(w.cards[variable], edge_start[:-1]) if len(source) else source
+    return Core(
+        model_variable=variables,
+        model_factor=np.searchsorted(owner[source], np.arange(len(models) + 1)),
+        constant=constant,
+        ratio_start=ratio_start,
+        field=field,
+        touching_start=touching_start,
+        touching=number[touching],
+        edge_start=edge_start,
+        variable=variable,
+        ratio=ratio_start[variable],
+        message_start=_starts(w.cards[variable] - 1),
+        value_start=w.table_start[source],
+        values=w.values,
+        top=top,
+        weight_start=_starts(sizes[source]),
+        weights=np.empty(0),
+        rho=np.ones(len(source)),
+        numbers=np.arange(len(source)),
+        largest=np.array([states.max(initial=1), arity.max(initial=1)]),
+    )
+
+
+def reweight(core: Core, rho: FloatArray) -> Core:
+    """Same models with other appearance probabilities of the factors."""
+    weights = np.empty(core.weight_start[-1])
+    _fill_weights(core, rho, weights)
+    return core._replace(rho=rho, weights=weights)
+
+
+def initial_state(core: Core, messages: FloatArray | None = None) -> State:
+    """Before the first sweep: uniform messages, or those given."""
+    n = len(core.ratio_start) - 1
+    lengths = np.diff(core.message_start)
+    if messages is None:
+        messages = np.zeros(core.message_start[-1])
+    rho = np.repeat(core.rho, np.diff(core.edge_start))
+    heard = np.bincount(
+        _ranges(core.ratio, lengths), np.repeat(rho, lengths) * messages, len(core.field)
+    )
+    place = np.arange(n) - np.repeat(core.model_variable[:-1], np.diff(core.model_variable))
+    return State(
+        messages=messages,
+        belief=core.field + heard,
+        spare=np.empty_like(core.field),
+        old=np.empty_like(messages),
+        pending=np.diff(core.touching_start).clip(max=1).astype(np.float64),
+        heap=np.arange(n),
+        place=place,
+        sweeps=np.zeros(len(core.constant), np.int64),
+        residual=np.full(len(core.constant), np.inf),
+    )
+
+
+def probabilities(core: Core, belief: FloatArray, width: int) -> FloatArray:
+    """b_i(x) ∝ exp(belief), n × width, zero beyond each variable's states."""
+    probs = np.zeros((len(core.ratio_start) - 1, width))
+    _softmax(core.ratio_start, belief, probs)
+    return probs
+
+
+def _concatenate(wired: list[Wiring]) -> Wiring:
+    """Models side by side: variables and factors are renumbered one model after the other."""
+    first = np.cumsum([0] + [len(w.cards) for w in wired])
+
+    def join(starts: list[IntArray]) -> IntArray:
+        return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(s) for s in starts]))])
+
+    return Wiring(
+        np.concatenate([w.cards for w in wired]),
+        join([w.scope_start for w in wired]),
+        np.concatenate([w.scope + first[m] for m, w in enumerate(wired)]),
+        join([w.table_start for w in wired]),
+        np.concatenate([w.values for w in wired]),
+    )
+
+
+def _starts(lengths: IntArray) -> IntArray:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
+def _ranges(begin: IntArray, length: IntArray) -> IntArray:
+    """Numbers begin, …, begin + length − 1 of every pair, one run after the other."""
+    shift = begin - _starts(length)[:-1]
+    return np.asarray(np.repeat(shift, length) + np.arange(length.sum()))
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_fields(scope_start, scope, table_start, values, ratio_start, owner, constant, field):  # type: ignore[no-untyped-def]
+    """Unary factors: log ratios into `field`, the entry of state 0 into `constant`."""
+    for g in range(len(owner)):
+        if scope_start[g + 1] - scope_start[g] == 1:
+            begin, r = table_start[g], ratio_start[scope[scope_start[g]]]
+            constant[owner[g]] += values[begin]
+            for x in range(table_start[g + 1] - begin - 1):
+                ratio = values[begin + 1 + x] - values[begin]
+                field[r + x] += min(max(ratio, FLOOR), -FLOOR)
+
+
+@numba.njit(cache=True, nogil=True)
+def _breadth_first(scope_start, scope, touching_start, touching):  # type: ignore[no-untyped-def]
+    """Factors of two and more variables, component by component, parents before children."""
+    n = len(touching_start) - 1
+    order, found = np.empty(len(touching), np.int64), 0
+    seen, used = np.zeros(n, np.bool_), np.zeros(len(scope_start) - 1, np.bool_)
+    queue = np.empty(n, np.int64)
+    for root in range(n):
+        if seen[root]:
+            continue
+        seen[root], queue[0] = True, root
+        head, tail = 0, 1
+        while head < tail:
+            i = queue[head]
+            head += 1
+            for t in range(touching_start[i], touching_start[i + 1]):
+                g = touching[t]
+                if used[g]:
+                    continue
+                used[g], order[found] = True, g
+                found += 1
+                for a in range(scope_start[g], scope_start[g + 1]):
+                    if not seen[scope[a]]:
+                        seen[scope[a]], queue[tail] = True, scope[a]
+                        tail += 1
+    return order[:found]
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_weights(c, rho, weights):  # type: ignore[no-untyped-def]
+    for f in range(len(rho)):
+        begin, shift = c.value_start[f], c.weight_start[f]
+        for k in range(c.weight_start[f + 1] - shift):
+            weights[shift + k] = math.exp((c.values[begin + k] - c.top[f]) / rho[f])
+
+
+@numba.njit(cache=True, nogil=True)
+def _softmax(ratio_start, belief, probs):  # type: ignore[no-untyped-def]
+    for i in range(len(ratio_start) - 1):
+        begin, end = ratio_start[i], ratio_start[i + 1]
+        top = 0.0
+        for k in range(begin, end):
+            top = max(top, belief[k])
+        probs[i, 0] = math.exp(-top)
+        total = probs[i, 0]
+        for k in range(begin, end):
+            value = math.exp(belief[k] - top)
+            probs[i, k - begin + 1] = value
+            total += value
+        for x in range(end - begin + 1):
+            probs[i, x] /= total

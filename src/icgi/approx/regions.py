@@ -1,0 +1,477 @@
+"""Region graphs by the cluster variation method: which sets of variables keep a joint belief.
+
+Maximal regions are chosen (factors, short cycles, or clusters of an elimination order); regions
+below them are all their intersections. Counting numbers c_r = 1 − Σ_{s ⊋ r} c_s make every variable
+and every factor count once (Kikuchi 1951; Yedidia, Freeman, Weiss 2005, section V).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import combinations
+
+import numba
+import numpy as np
+
+from icgi.errors import BudgetError
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.ordering import greedy_order, neighbours
+
+Region = tuple[int, ...]  # variables, ascending
+
+MOST_INNER = 200_000  # intersections beyond which the closure gives up
+SEARCH_STEPS = 2 * 10**8  # path extensions in the search for cycles, about a second
+MOST_CANDIDATES = 10**6  # cycles that are tried; those kept are independent, so at most e − n + 1
+BASIS_WORDS = 2**25  # size of the matrix over GF(2) that decides on independence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionGraph:
+    """Maximal (outer) regions, all with c = 1, and the inner regions on which they must agree."""
+
+    outer: list[Region]
+    inner: list[Region]
+    counting: FloatArray  # c of each inner region
+    parents: list[list[int]]  # outer regions of each inner region that must agree on it
+    children: list[list[int]]  # inner regions directly below each inner region
+    home: list[int]  # f   outer region that carries each factor, −1 for constants
+    junction_tree: bool  # inner regions are the separators of a junction tree: beliefs are exact
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cycles:
+    """Cycles of the primal graph, and whether the search was cut short."""
+
+    regions: list[Region]
+    found: int
+    cut: bool
+
+
+def region_graph(model: FactorGraph, clusters: Iterable[Iterable[int]]) -> RegionGraph:
+    """Cluster variation method on the given clusters and on factors and variables outside them."""
+    every = {tuple(sorted(c)) for c in clusters} | {tuple(sorted(s)) for s in model.scopes if s}
+    outer = _maximal([*every, *((i,) for i in range(model.n_variables))])
+    holders = _holders(outer)
+    home = [_home(model, scope, outer, holders) for scope in model.scopes]
+    edges = _junction_forest(outer, holders)
+    if edges is not None:
+        inner = [_shared(outer[a], outer[b]) for a, b in edges]
+        parents = [list(e) for e in edges]
+        below: list[list[int]] = [[] for _ in inner]
+        return RegionGraph(outer, inner, np.full(len(inner), -1.0), parents, below, home, True)
+    inner = sorted(_closure(outer, holders), key=lambda r: (-len(r), r))
+    parents = [sorted(_common(r, holders)) for r in inner]
+    counting = _counting(parents, _above(inner))
+    keep = _needed(inner, parents, counting)
+    # Neighbouring regions next to each other: sweeps then carry news along, larger regions first.
+    keep.sort(key=lambda b: (inner[b][0], -len(inner[b]), inner[b]))
+    inner = [inner[b] for b in keep]
+    return RegionGraph(
+        outer, inner, counting[keep], [parents[b] for b in keep], _children(inner), home, False
+    )
+
+
+def cycles(model: FactorGraph, longest: int) -> Cycles:
+    """Independent chordless cycles of up to `longest` variables, shortest first.
+
+    Cycles with a chord are sums of shorter ones. Of all cycles a basis is kept, because regions
+    that repeat what others say make the counting numbers large and the beliefs worse (Welling 2004;
+    Gelfand, Welling 2012); each region lies at variables of many neighbours where it can, which on
+    complete graphs gives the star of triangles.
+    """
+    start, neighbour = neighbours(model)
+    n = model.n_variables
+    rank = np.empty(n, np.int64)
+    rank[np.argsort(-np.diff(start), kind="stable")] = np.arange(n)
+    edge = _edge_numbers(start, neighbour)
+    scopes = [s for s in model.scopes if len(s) > 2]
+    covered = [(s[0], *pair) for s in scopes for pair in combinations(s[1:], 2)]
+    basis = _Basis.of(len(neighbour) // 2, start, neighbour, edge)
+    for triangle in covered:
+        basis.add(np.array(triangle))
+    kept: list[Region] = []
+    found, cut = 0, False
+    for length in range(3, longest + 1):
+        paths, stopped = _cycles(start, neighbour, rank, length, MOST_CANDIDATES, SEARCH_STEPS)
+        found += len(paths)
+        cut = cut or stopped
+        chosen = basis.add_all(paths)
+        kept += [tuple(sorted(path)) for path in paths[chosen].tolist()]
+    return Cycles(kept, found, cut)
+
+
+def mini_buckets(model: FactorGraph, ibound: int) -> list[Region]:
+    """Clusters of up to ibound + 1 variables, from buckets along a min-fill order.
+
+    Each bucket is cut into parts greedily, large scopes first, and each part hands its scope
+    without the bucket's variable on (Dechter, Kask, Mateescu 2002). A factor larger than the bound
+    stays whole. From ibound = induced width on, the clusters are those of a junction tree.
+    """
+    order = greedy_order(model, "min-fill").variables.tolist()
+    position = np.empty(model.n_variables, np.int64)
+    position[order] = np.arange(len(order))
+    buckets: list[set[Region]] = [set() for _ in order]
+    for scope in model.scopes:
+        if scope:
+            buckets[min(position[i] for i in scope)].add(tuple(sorted(scope)))
+    clusters: list[Region] = []
+    for at, variable in enumerate(order):
+        parts: list[set[int]] = []
+        for scope in sorted(buckets[at], key=lambda s: (-len(s), s)):
+            fitting = (p for p in parts if len(p | set(scope)) <= ibound + 1)
+            best = max(fitting, key=lambda p: len(p & set(scope)), default=None)
+            if best is None:
+                parts.append(set(scope))
+            else:
+                best |= set(scope)
+        for part in parts:
+            clusters.append(tuple(sorted(part)))
+            rest = tuple(sorted(part - {variable}))
+            if rest:
+                buckets[min(position[i] for i in rest)].add(rest)
+    return clusters
+
+
+def _maximal(clusters: Iterable[Region]) -> list[Region]:
+    """Clusters that no other one contains, in order of their variables."""
+    kept: list[Region] = []
+    holders: dict[int, set[int]] = {}
+    for cluster in sorted(set(clusters), key=lambda r: (-len(r), r)):
+        if all(i in holders for i in cluster) and _common(cluster, holders):
+            continue
+        for i in cluster:
+            holders.setdefault(i, set()).add(len(kept))
+        kept.append(cluster)
+    return sorted(kept)
+
+
+def _holders(regions: Sequence[Region]) -> dict[int, set[int]]:
+    holders: dict[int, set[int]] = {}
+    for a, region in enumerate(regions):
+        for i in region:
+            holders.setdefault(i, set()).add(a)
+    return holders
+
+
+def _common(region: Region, holders: dict[int, set[int]]) -> set[int]:
+    """Regions that contain all of a region, itself included where it is one of them."""
+    if len(region) == 1:
+        return holders[region[0]]
+    return set.intersection(*sorted((holders[i] for i in region), key=len))
+
+
+def _shared(a: Region, b: Region) -> Region:
+    other = set(b)
+    return tuple([i for i in a if i in other])
+
+
+def _home(
+    model: FactorGraph, scope: Region, outer: list[Region], holders: dict[int, set[int]]
+) -> int:
+    """Smallest region that contains a factor."""
+    if not scope:
+        return -1
+    return min(_common(scope, holders), key=lambda a: (len(outer[a]), a))
+
+
+def _junction_forest(
+    outer: list[Region], holders: dict[int, set[int]]
+) -> list[tuple[int, int]] | None:
+    """Edges of a junction forest, those of children before their parents'; None if there is none.
+
+    Take next the region with most variables seen before. A forest exists iff these always lie in
+    one region taken before (Tarjan, Yannakakis 1984).
+    """
+    seen: set[int] = set()
+    taken: set[int] = set()
+    count = [0] * len(outer)
+    heap = [(0, a) for a in range(len(outer))]
+    edges = []
+    while heap:
+        before, a = heappop(heap)
+        if a in taken or -before != count[a]:
+            continue
+        separator = [i for i in outer[a] if i in seen]
+        if separator:
+            above = set.intersection(*sorted((holders[i] for i in separator), key=len)) & taken
+            if not above:
+                return None
+            edges.append((min(above), a))
+        taken.add(a)
+        for i in outer[a]:
+            if i not in seen:
+                seen.add(i)
+                for b in holders[i]:
+                    count[b] += 1
+                    heappush(heap, (-count[b], b))
+    return edges[::-1]
+
+
+def _closure(outer: list[Region], holders: dict[int, set[int]]) -> set[Region]:
+    """All intersections of two or more regions, the empty one excepted."""
+    by_subsets = sum(len(r) << len(r) for r in outer if len(r) < 20)
+    by_pairs = sum(len(a) ** 2 for a in holders.values())
+    if by_subsets <= max(by_pairs, 10**4) and max(map(len, outer)) < 20:
+        return _closed_subsets(outer)
+    if by_pairs > 50 * MOST_INNER:
+        raise _too_many(by_pairs)
+    found: set[Region] = set()
+    fresh: set[Region] = set(outer)
+    while fresh:
+        made: set[Region] = set()
+        for r in fresh:
+            met = set().union(*(holders[i] for i in r))
+            made |= {_shared(outer[a], r) for a in met}
+            if len(made) > MOST_INNER:
+                raise _too_many(len(made))
+        fresh = made - found - set(outer)
+        found |= fresh
+    return found
+
+
+def _too_many(count: int) -> BudgetError:
+    return BudgetError(
+        f"the regions intersect in {count} ways or more, at most {MOST_INNER} are kept; use a "
+        "smaller ibound or loop, or regions=factors"
+    )
+
+
+def _closed_subsets(outer: list[Region]) -> set[Region]:
+    """Subsets that equal the intersection of all regions around them: no variable can join."""
+    count: dict[Region, int] = {}
+    where: dict[Region, int] = {}
+    for a, region in enumerate(outer):
+        for size in range(1, len(region) + 1):
+            for subset in combinations(region, size):
+                count[subset] = count.get(subset, 0) + 1
+                where[subset] = a
+    return {
+        subset
+        for subset, times in count.items()
+        if times > 1
+        and all(
+            count[tuple(sorted((*subset, i)))] < times
+            for i in outer[where[subset]]
+            if i not in subset
+        )
+    }
+
+
+def _above(inner: list[Region]) -> list[set[int]]:
+    """Inner regions that strictly contain each inner region."""
+    holders = _holders(inner)
+    return [_common(r, holders) - {b} for b, r in enumerate(inner)]
+
+
+def _counting(parents: list[list[int]], above: list[set[int]]) -> FloatArray:
+    """c_r = 1 − Σ_{s ⊋ r} c_s, inner regions being sorted from large to small."""
+    counting = np.zeros(len(parents))
+    for b, larger in enumerate(above):
+        counting[b] = 1 - len(parents[b]) - sum(counting[a] for a in larger)
+    return counting
+
+
+def _children(inner: list[Region]) -> list[list[int]]:
+    above = _above(inner)
+    children: list[list[int]] = [[] for _ in inner]
+    for b, larger in enumerate(above):
+        for a in sorted(larger.difference(*(above[c] for c in larger))):
+            children[a].append(b)
+    return children
+
+
+def _needed(inner: list[Region], parents: list[list[int]], counting: FloatArray) -> list[int]:
+    """Inner regions less those that neither count nor add a constraint.
+
+    With c = 0 a region can go if larger inner regions already make all its parents agree on it:
+    if they connect the parents with each other.
+    """
+    holders: dict[int, set[int]] = {}
+    keep = []
+    for b, region in enumerate(inner):
+        if counting[b] == 0 and all(i in holders for i in region):
+            above = _common(region, holders)
+            if _connected(set(parents[b]), [parents[a] for a in sorted(above)]):
+                continue
+        keep.append(b)
+        for i in region:
+            holders.setdefault(i, set()).add(b)
+    return keep
+
+
+def _connected(nodes: set[int], groups: list[list[int]]) -> bool:
+    """Whether groups that share members hang together and reach all nodes."""
+    reached: set[int] = set()
+    left = [set(g) for g in groups]
+    while left:
+        touching = [g for g in left if not reached or g & reached]
+        if not touching:
+            return False
+        first = touching if reached else touching[:1]
+        reached.update(*first)
+        left = [g for g in left if not g <= reached]
+    return reached >= nodes
+
+
+@dataclass(slots=True, eq=False)
+class _Basis:
+    """Cycles as rows over GF(2) in echelon form, one column per edge; without room, every cycle."""
+
+    rows: "np.ndarray"  # r w   bits
+    pivot: IntArray  # e    row whose leading edge this is, −1 for none
+    size: IntArray  # number of rows, in an array of one
+    start: IntArray
+    neighbour: IntArray
+    edge: IntArray
+
+    @classmethod
+    def of(cls, edges: int, start: IntArray, neighbour: IntArray, edge: IntArray) -> "_Basis":
+        words = (edges + 63) // 64
+        rank = max(edges - len(start) + 1, 0) + _parts(start, neighbour)
+        rank = rank if rank * words <= BASIS_WORDS else 0
+        rows = np.zeros((rank, words), np.uint64)
+        return cls(rows, np.full(edges, -1), np.zeros(1, np.int64), start, neighbour, edge)
+
+    def add_all(self, paths: IntArray) -> "np.ndarray":
+        """Mask of the cycles that are independent of those before them."""
+        if not len(self.rows):
+            return np.ones(len(paths), bool)
+        chosen: np.ndarray = _add_cycles(
+            paths, self.start, self.neighbour, self.edge, self.rows, self.pivot, self.size
+        )
+        return chosen
+
+    def add(self, path: IntArray) -> None:
+        self.add_all(path[None])
+
+
+def _parts(start: IntArray, neighbour: IntArray) -> int:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(start) - 1
+    graph = csr_array((np.ones(len(neighbour), np.int8), neighbour, start), shape=(n, n))
+    return int(connected_components(graph, directed=False)[0])
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(start, neighbour, i, j):  # type: ignore[no-untyped-def]
+    """Place of j in the ascending list of i's neighbours."""
+    low, high = start[i], start[i + 1]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if neighbour[middle] <= j:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@numba.njit(cache=True, nogil=True)
+def _edge_numbers(start, neighbour):  # type: ignore[no-untyped-def]
+    """Number of the undirected edge at each place of the neighbour lists."""
+    edge = np.empty(len(neighbour), np.int64)
+    count = 0
+    for i in range(len(start) - 1):
+        for e in range(start[i], start[i + 1]):
+            if neighbour[e] > i:
+                edge[e] = count
+                count += 1
+            else:
+                edge[e] = edge[_find(start, neighbour, neighbour[e], i)]
+    return edge
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_cycles(paths, start, neighbour, edge, rows, pivot, size):  # type: ignore[no-untyped-def]
+    """Reduce each cycle by the rows there are; what is left of it, if anything, is a new row."""
+    chosen = np.zeros(len(paths), np.bool_)
+    row = np.empty(rows.shape[1], np.uint64)
+    one = np.uint64(1)
+    for p in range(len(paths)):
+        if size[0] == len(rows):
+            break  # as many as there can be
+        row[:] = 0
+        length = paths.shape[1]
+        first = rows.shape[1]
+        for a in range(length):
+            i, j = paths[p, a], paths[p, (a + 1) % length]
+            e = edge[_find(start, neighbour, i, j)]
+            row[e >> 6] ^= one << np.uint64(e & 63)
+            first = min(first, e >> 6)
+        for w in range(first, len(row)):
+            while row[w] != 0:
+                low = 0
+                while not (row[w] >> np.uint64(low)) & one:
+                    low += 1
+                r = pivot[64 * w + low]
+                if r < 0:
+                    pivot[64 * w + low] = size[0]
+                    rows[size[0]] = row
+                    size[0] += 1
+                    chosen[p] = True
+                    break
+                for v in range(w, len(row)):
+                    row[v] ^= rows[r, v]
+            if chosen[p]:
+                break
+    return chosen
+
+
+@numba.njit(cache=True, nogil=True)
+def _cycles(start, neighbour, rank, length, most, steps):  # type: ignore[no-untyped-def]
+    """Chordless cycles of one length, each once: from its vertex of least rank, one direction.
+
+    The second value says that the search stopped early, at `most` cycles or after so many steps.
+    """
+    n = len(rank)
+    found = np.empty((64, length), np.int64)
+    count = 0
+    root_near = np.full(n, -1, np.int64)  # last root that has this neighbour
+    chords = np.zeros(n, np.int64)  # path vertices next to it, root and tip excepted
+    inside = np.zeros(n, np.bool_)
+    path, place = np.empty(length, np.int64), np.empty(length, np.int64)
+    by_rank = np.argsort(rank)
+    for s in range(n):
+        root = by_rank[s]
+        for e in range(start[root], start[root + 1]):
+            root_near[neighbour[e]] = root
+        path[0], place[0] = root, start[root]
+        inside[root] = True
+        depth = 0
+        while depth >= 0:
+            tip = path[depth]
+            if place[depth] == start[tip + 1]:
+                inside[tip] = False
+                depth -= 1
+                if depth > 0:  # the tip before is the tip again
+                    for e in range(start[path[depth]], start[path[depth] + 1]):
+                        chords[neighbour[e]] -= 1
+                continue
+            v = neighbour[place[depth]]
+            place[depth] += 1
+            steps -= 1
+            if rank[v] < s or inside[v] or chords[v] > 0:
+                continue
+            closes = depth > 0 and root_near[v] == root
+            if depth + 2 == length:
+                if closes and rank[path[1]] < rank[v]:
+                    if count == most or steps < 0:
+                        return found[:count], True
+                    if count == len(found):
+                        larger = np.empty((2 * count, length), np.int64)
+                        larger[:count] = found
+                        found = larger
+                    found[count, : depth + 1] = path[: depth + 1]
+                    found[count, depth + 1] = v
+                    count += 1
+            elif not closes:
+                if steps < 0:
+                    return found[:count], True
+                if depth > 0:
+                    for e in range(start[tip], start[tip + 1]):
+                        chords[neighbour[e]] += 1
+                depth += 1
+                path[depth], place[depth] = v, start[v]
+                inside[v] = True
+    return found[:count], False
