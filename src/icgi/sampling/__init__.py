@@ -1,0 +1,1 @@
+"""Monte-Carlo engines: parallel tempering and population annealing on any factor graph."""

@@ -1,0 +1,161 @@
+"""From a model to what the kernels sample: reduced, softened, arranged, and the way back.
+
+Zeros. A chain of single-site updates can be cut in two by forbidden configurations, so every level
+but the last sees a zero as a finite penalty, times λ like everything else: less by C than the
+largest entry of its table, and by 1 than the smallest. The last level has λ = 1 and true zeros; it
+meets the others only by swaps that bring it allowed configurations. So replicas travel through
+forbidden ones, forbidden ones are never counted, λ = 0 is the uniform distribution of known Z, and
+log Z has one more term, log p(nothing violated) at λ = 1. C = 3 + log(number of factors with
+zeros) leaves a violation or less to be expected at λ = 1.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from icgi.errors import BudgetError
+from icgi.inference import Budget, Marginals, Status
+from icgi.model.condition import lift
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
+from icgi.model.ising import IsingArrays, as_ising
+from icgi.model.reduce import all_states, propagate, restrict
+from icgi.sampling.pairs import pairs
+from icgi.sampling.replicas import Kernel
+from icgi.sampling.spins import Spins, spins
+from icgi.sampling.tables import Tables, tables
+
+SYMMETRIC = 1e-9  # fields of a component adding up to less than this cannot be told from none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """A model's free variables, arranged for the kernels.
+
+    Slots are the numbers that a sweep reports: p(s_i = +1) for spins, p(x_i = x) for all states of
+    all variables otherwise.
+    """
+
+    model: FactorGraph  # free variables only, no constants
+    kernel: Kernel
+    symmetric_slots: BoolArray  # slots that are ½ by symmetry
+    constant: float  # what Σ_f θ_f adds to the kernel's log weight
+    has_zeros: bool
+    original: FactorGraph  # before variables with one state were left out
+    alive: BoolArray  # states of the model that was asked about
+    free: IntArray  # n    number of each variable in `original`
+
+    @property
+    def slots(self) -> int:
+        """How many numbers describe all marginals."""
+        spin = isinstance(self.kernel, Spins)
+        return self.model.n_variables if spin else int(self.model.cards.sum())
+
+    @property
+    def log_count(self) -> float:
+        """Log of the number of configurations: log Z of the kernel's weights at λ = 0."""
+        return float(np.log(self.model.cards).sum())
+
+    def spread(self, values: FloatArray, other: FloatArray) -> FloatArray:
+        """Slots as rows of states; a spin's slot is its state 1, `other` goes to state 0."""
+        if isinstance(self.kernel, Spins):
+            return np.stack([other, values], 1)
+        table = np.zeros((self.model.n_variables, self.model.max_states))
+        table[all_states(self.model)] = values
+        return table
+
+    def fixed(self) -> Marginals:
+        """Answer for a model whose zeros leave nothing free."""
+        nothing = np.zeros((0, 0))
+        stats = {"sweeps": 0.0, "rhat": 1.0, "log_z_std_error": 0.0}
+        certain = Marginals(nothing, Status.EXACT, self.constant, std_error=nothing, stats=stats)
+        return self.answer(certain)
+
+    def answer(self, marginals: Marginals) -> Marginals:
+        """Put fixed variables and removed states back into the marginals of `model`."""
+        shape = self.original.n_variables, self.original.max_states
+        probs, error = np.zeros(shape), np.zeros(shape)
+        probs[:, :1] = 1.0
+        width = marginals.probs.shape[1]
+        probs[self.free, :width] = marginals.probs
+        error[self.free, :width] = marginals.std_error
+        full = Marginals(
+            probs, marginals.status, marginals.log_z, std_error=error, stats=marginals.stats
+        )
+        return lift(full, self.alive)
+
+
+def target(model: FactorGraph, kind: str = "auto") -> Target:
+    """Remove impossible states and fixed variables, choose the fastest kernel that fits.
+
+    Raises `EvidenceError` when zeros leave a variable without a state.
+    """
+    alive = propagate(model, all_states(model))
+    original = restrict(model, alive)
+    free = np.flatnonzero(original.cards > 1)
+    number = np.full(original.n_variables, -1)
+    number[free] = np.arange(len(free))
+    chosen = [f for f, scope in enumerate(original.scopes) if scope]
+    part = original
+    if len(free) < original.n_variables or len(chosen) < original.n_factors:
+        part = FactorGraph(
+            original.cards[free],
+            tuple(tuple(int(number[i]) for i in original.scopes[f]) for f in chosen),
+            tuple(original.log_tables[f] for f in chosen),
+        )
+    constants = [t for s, t in zip(original.scopes, original.log_tables, strict=True) if not s]
+    constant = float(sum(map(float, constants)))
+    kernel, shift, symmetric = _kernel(part, kind)
+    has_zeros = not isinstance(kernel, Spins) and len(kernel.zero) > 0
+    return Target(part, kernel, symmetric, constant + shift, has_zeros, original, alive, free)
+
+
+def as_tables(model: FactorGraph) -> Tables:
+    """Arrange a model for the kernel that takes anything."""
+    return tables(model, soften(model))
+
+
+def soften(model: FactorGraph) -> list[FloatArray]:
+    """Tables with penalties in place of zeros."""
+    gone = [np.isneginf(table) for table in model.log_tables]
+    margin = 3.0 + math.log(max(1, sum(bool(mask.any()) for mask in gone)))
+
+    def soft(table: FloatArray, mask: BoolArray) -> FloatArray:
+        least, most = table[~mask].min(), table[~mask].max()
+        return np.where(mask, min(least - 1.0, most - margin), table)
+
+    pairs = zip(model.log_tables, gone, strict=True)
+    return [soft(table, mask) if mask.any() else table for table, mask in pairs]
+
+
+def check_memory(engine: str, needed: float, budget: Budget) -> None:
+    """Raise `BudgetError` when replicas and records would not fit."""
+    if needed > budget.table_bytes:
+        raise BudgetError(
+            f"{engine} needs {needed / 1e9:.2g} GB for its replicas and records, the budget is "
+            f"{budget.table_bytes / 1e9:.2g} GB; raise --memory, or use fewer replicas"
+        )
+
+
+def _kernel(model: FactorGraph, kind: str) -> tuple[Kernel, float, BoolArray]:
+    """(kernel, constant that it leaves out, symmetric slots)."""
+    none = np.zeros(int(model.cards.sum()), dtype=np.bool_)
+    ising = as_ising(model) if kind in ("auto", "spins") else None
+    if ising is not None:
+        return spins(ising), ising.constant, _symmetric(ising)
+    if kind in ("auto", "pairs") and max(map(len, model.scopes), default=0) <= 2:
+        return pairs(model, soften(model)), 0.0, none
+    return as_tables(model), 0.0, none
+
+
+def _symmetric(ising: IsingArrays) -> BoolArray:
+    """Spins in components without fields: p(s) = p(−s), so each is up with probability ½."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(ising.fields)
+    i, j = ising.edges.T
+    graph = coo_array((np.ones(len(i)), (i, j)), shape=(n, n))
+    label = connected_components(graph, directed=False)[1]
+    strength = np.bincount(label, np.abs(ising.fields), n)
+    return np.asarray(strength[label] < SYMMETRIC)
