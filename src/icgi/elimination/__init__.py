@@ -1,0 +1,1 @@
+"""Variable elimination with tensor-train factors."""

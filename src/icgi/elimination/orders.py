@@ -1,0 +1,160 @@
+"""Search over elimination orders and train positions: the least predicted cost wins.
+
+An order alone is half of the choice. Good positions keep variables that still interact close
+together, so that ranges are short: a row sweep of a lattice wants its columns side by side.
+"""
+
+import numba
+import numpy as np
+from numpy.random import Generator
+
+from icgi.elimination.layout import Layout, lay_out
+from icgi.elimination.potentials import Potentials
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.ordering import greedy_order, neighbours
+
+_SPECTRAL_LIMIT = 1500  # variables up to which a dense eigenvector is cheap
+_PLACEMENT_WORK = 2e8  # edges looked at, beyond which positions follow the order
+
+
+def find_layout(
+    model: FactorGraph, pots: Potentials, rank: int, rng: Generator, restarts: int = 4
+) -> Layout:
+    """Layout of least predicted cost over several orders, each with several positions."""
+    start, neighbour = neighbours(model)
+    best: Layout | None = None
+    for order in _orders(model, pots, start, neighbour, rng, restarts):
+        for position in _positions(order, start, neighbour):
+            found = lay_out(model.cards, pots.stars, pots.wides, order, position, rank)
+            if best is None or found.cost < best.cost:
+                best = found
+    if best is None:
+        raise AssertionError("there is always the order of the variables themselves")
+    return best
+
+
+def _orders(
+    model: FactorGraph,
+    pots: Potentials,
+    start: IntArray,
+    neighbour: IntArray,
+    rng: Generator,
+    restarts: int,
+) -> list[IntArray]:
+    n = model.n_variables
+    orders = [np.arange(n)]
+    if len(neighbour) == n * (n - 1):  # complete: every order costs the same
+        return orders
+    for heuristic in ("smallest-front", "reverse-cuthill-mckee", "min-fill", "min-degree"):
+        orders.append(np.array(greedy_order(model, heuristic).variables))
+    orders += [np.array(greedy_order(model, "min-fill", rng).variables) for _ in range(restarts)]
+    if n <= _SPECTRAL_LIMIT:
+        orders.append(_spectral(pots))
+    return orders
+
+
+def _positions(order: IntArray, start: IntArray, neighbour: IntArray) -> list[IntArray]:
+    along = np.empty(len(order), np.int64)
+    along[order] = np.arange(len(order))
+    if len(neighbour) * np.sqrt(len(order)) > _PLACEMENT_WORK:
+        return [along]
+    return [along, *(place(order, start, neighbour, late) for late in (False, True))]
+
+
+def _spectral(pots: Potentials) -> IntArray:
+    """Variables along the slowest mode of the graph, edges weighted by their interaction."""
+    n = len(pots.cards)
+    weight = np.full((n, n), 1e-6)
+    sizes = np.diff(pots.pair_start)
+    finite = np.where(np.isneginf(pots.pair), -20.0, pots.pair)
+    first = np.repeat(np.arange(n), np.diff(pots.near_start))
+    if len(sizes):
+        spread = np.maximum.reduceat(finite, pots.pair_start[:-1]) - np.minimum.reduceat(
+            finite, pots.pair_start[:-1]
+        )
+        weight[first, pots.near] += np.tanh(spread / 4)[pots.near_pair]
+    for f in range(len(pots.wide)):
+        scope = pots.wide_scope[pots.wide_start[f] : pots.wide_start[f + 1]]
+        weight[np.ix_(scope, scope)] += 1.0
+    np.fill_diagonal(weight, 0.0)
+    laplacian: FloatArray = np.diag(weight.sum(1)) - weight
+    return np.argsort(np.linalg.eigh(laplacian)[1][:, min(1, n - 1)], kind="stable")
+
+
+@numba.njit(cache=True, nogil=True)
+def place(order, start, neighbour, late):  # type: ignore[no-untyped-def]
+    """Positions by insertion: a newly touched variable goes where it lengthens edges least.
+
+    The cost of a gap is the distance to the variable's neighbours in the frontier, plus the edges
+    between frontier variables that cross the gap. `late` inserts those eliminated last first.
+    """
+    n = len(order)
+    when = np.empty(n, np.int64)
+    for t in range(n):
+        when[order[t]] = t
+    following = np.full(n + 1, -1, np.int64)  # one list of all variables ever placed; n is its head
+    act = np.empty(n, np.int64)
+    at = np.full(n, -1, np.int64)  # index in the frontier, −1 outside
+    touched = np.zeros(n, np.bool_)
+    fresh = np.empty(n, np.int64)
+    crossing = np.zeros(n + 2, np.int64)
+    count = 0
+    for t in range(n):
+        v = order[t]
+        k = 0
+        if not touched[v]:
+            fresh[0] = v
+            k = 1
+        base = k
+        for e in range(start[v], start[v + 1]):
+            u = neighbour[e]
+            if not touched[u]:
+                j = k
+                while j > base and (when[fresh[j - 1]] < when[u]) == late:
+                    fresh[j] = fresh[j - 1]
+                    j -= 1
+                fresh[j] = u
+                k += 1
+        for i in range(k):
+            u = fresh[i]
+            touched[u] = True
+            gaps = count + 1
+            crossing[:gaps] = 0
+            for j in range(count):
+                a = act[j]
+                for e in range(start[a], start[a + 1]):
+                    b = at[neighbour[e]]
+                    if b > j:
+                        crossing[j + 1] += 1
+                        crossing[b + 1] -= 1
+            best, cost = count, 1 << 60
+            run = 0
+            for g in range(gaps):
+                run += crossing[g]
+                total = run
+                for e in range(start[u], start[u + 1]):
+                    b = at[neighbour[e]]
+                    if b >= 0:
+                        total += g - b if g > b else b - g + 1
+                if total < cost or (total == cost and late):
+                    best, cost = g, total
+            previous = act[best - 1] if best > 0 else n
+            following[u] = following[previous]
+            following[previous] = u
+            for j in range(count, best, -1):
+                act[j] = act[j - 1]
+                at[act[j]] = j
+            act[best] = u
+            at[u] = best
+            count += 1
+        for j in range(at[v], count - 1):
+            act[j] = act[j + 1]
+            at[act[j]] = j
+        at[v] = -1
+        count -= 1
+    position = np.empty(n, np.int64)
+    u = following[n]
+    for p in range(n):
+        position[u] = p
+        u = following[u]
+    return position

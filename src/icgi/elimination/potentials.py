@@ -1,0 +1,254 @@
+"""A model taken apart for elimination: unary potentials, pairs as stars, wide factors as trains."""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from icgi.elimination.layout import Layout
+from icgi.elimination.passes import Steps, Weights
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.tt.train import decompose
+
+_TRAIN_TOLERANCE = 1e-14  # of singular values, for the exact train of a wide factor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Potentials:
+    """log p(x) = Σ unary + Σ pair + Σ wide + constant, single-variable effects all in `unary`."""
+
+    cards: IntArray  # n
+    unary: FloatArray  # n k      −inf from cards[i] on
+    near_start: IntArray  # n+1      neighbours of i by pair tables
+    near: IntArray
+    near_pair: IntArray  # table of the pair, in `pairs`
+    pair_first: IntArray  # variable of the pair's first axis
+    pair_start: IntArray  # where a pair's table begins in `pair`
+    pair: FloatArray
+    wide_start: IntArray  # f+1
+    wide_scope: IntArray
+    wide: tuple[FloatArray, ...]
+    constant: float
+
+    @property
+    def stars(self) -> tuple[IntArray, IntArray]:
+        """Neighbours by pairs, as (starts, flat)."""
+        return self.near_start, self.near
+
+    @property
+    def wides(self) -> tuple[IntArray, IntArray]:
+        """Scopes of wide factors, as (starts, flat)."""
+        return self.wide_start, self.wide_scope
+
+
+def potentials(model: FactorGraph) -> Potentials:
+    """Unary, pairwise and wide parts; parallel pairs are merged, single effects moved to `unary`.
+
+    A single effect is the mean of the logarithms over the other states (for spins, the field), or
+    the logarithm of the sum where there are zeros.
+    """
+    n, k = model.n_variables, model.max_states
+    cards = model.cards
+    unary = np.where(np.arange(k) < cards[:, None], 0.0, -np.inf)
+    constant = 0.0
+    pairs: dict[tuple[int, int], FloatArray] = {}
+    wide: list[tuple[tuple[int, ...], FloatArray]] = []
+    for scope, table in zip(model.scopes, model.log_tables, strict=True):
+        axes = [a for a, i in enumerate(scope) if cards[i] > 1]
+        kept = tuple(scope[a] for a in axes)
+        values = table.reshape([cards[i] for i in kept])
+        if not kept:
+            constant += float(values)
+        elif len(kept) == 1:
+            unary[kept[0], : values.size] += values
+        elif len(kept) == 2:
+            i, j = kept
+            key, values = ((i, j), values) if i < j else ((j, i), values.T)
+            pairs[key] = pairs[key] + values if key in pairs else values
+        else:
+            wide.append((kept, values))
+    for key, values in pairs.items():
+        pairs[key] = _centred(key, values, unary)
+    wide = [(scope, _centred(scope, values, unary)) for scope, values in wide]
+    keys = list(pairs)
+    ends = np.array(keys, dtype=np.int64).reshape(-1, 2)
+    near_start, near, near_pair = _adjacency(n, ends)
+    sizes = np.array([t.size for t in pairs.values()], dtype=np.int64)
+    flat = [pairs[key].ravel() for key in keys]
+    return Potentials(
+        cards,
+        unary,
+        near_start,
+        near,
+        near_pair,
+        ends[:, 0].copy(),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        np.concatenate(flat) if flat else np.empty(0),
+        np.concatenate([[0], np.cumsum([len(s) for s, _ in wide])]).astype(np.int64),
+        np.array([i for s, _ in wide for i in s], dtype=np.int64),
+        tuple(t for _, t in wide),
+        constant,
+    )
+
+
+def steps_of(layout: Layout, cards: IntArray) -> Steps:
+    """Part of a layout that the compiled passes read."""
+    return Steps(
+        layout.step_variable,
+        layout.site_start,
+        layout.site,
+        layout.fresh,
+        layout.before,
+        cards,
+        layout.frontier,
+    )
+
+
+def weights(pots: Potentials, layout: Layout, scale: float = 1.0, share: float = 0.5) -> Weights:
+    """Numbers of p^scale along a layout; `share` of each unary goes into ℓ, the rest into ω."""
+    unary = np.where(np.isneginf(pots.unary), -np.inf, scale * pots.unary)
+    top = unary.max(1, initial=-np.inf)
+    norm = top + np.log(np.exp(unary - top[:, None]).sum(1))  # n
+    unary = unary - norm[:, None]
+    constant = scale * pots.constant + float(norm.sum())
+    peaks = np.maximum.reduceat(pots.pair, pots.pair_start[:-1]) if pots.pair.size else np.empty(0)
+    constant += scale * float(peaks.sum())
+    pair = np.exp(scale * (pots.pair - np.repeat(peaks, np.diff(pots.pair_start))))
+    left, right, start = _table_shapes(
+        layout.step_variable, layout.step_factor, layout.site_start, layout.site, pots.cards,
+        pots.near_start, pots.near,
+    )  # fmt: skip
+    trains: list[FloatArray] = []
+    for table in pots.wide:
+        peak = float(table.max())
+        constant += scale * peak
+        trains.append(np.exp(scale * (table - peak)))
+    flat = np.zeros(0)
+    if pots.wide:
+        left, right, start, flat = _wide_tables(pots, layout, trains, left, right)
+    size = int(start[-1])
+    values = np.zeros(size)
+    values[: len(flat)] = flat
+    _fill(
+        layout.step_variable, layout.site_start, layout.site, pots.cards, left, right, start,
+        pots.near_start, pots.near, pots.near_pair, pots.pair_first, pots.pair_start, pair, values,
+    )  # fmt: skip
+    with np.errstate(invalid="ignore"):
+        leg = np.where(np.isneginf(unary), 0.0, np.exp(share * unary))
+        omega = np.where(np.isneginf(unary), 0.0, np.exp((1 - share) * unary))
+    return Weights(leg, omega, start[:-1].copy(), left, right, values, constant)
+
+
+def _wide_tables(
+    pots: Potentials, layout: Layout, tables: list[FloatArray], left: IntArray, right: IntArray
+) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+    """Fill in the trains of the wide factors at the sites of their steps, in site order."""
+    pieces: dict[int, FloatArray] = {}
+    for s in np.flatnonzero(layout.step_factor >= 0).tolist():
+        f = int(layout.step_factor[s])
+        scope = pots.wide_scope[pots.wide_start[f] : pots.wide_start[f + 1]].tolist()
+        first = int(layout.site_start[s])
+        sites = layout.site[first : int(layout.site_start[s + 1])].tolist()
+        where = sorted(range(len(scope)), key=lambda a: sites.index(scope[a]))
+        cores = iter(decompose(tables[f].transpose(where), _TRAIN_TOLERANCE))
+        bond = 1
+        for q, u in enumerate(sites):
+            d = int(pots.cards[u])
+            if u in scope:
+                core = next(cores)  # d a b
+                piece = core.transpose(1, 0, 2)
+            else:
+                piece = np.broadcast_to(np.eye(bond)[:, None, :], (bond, d, bond))
+            left[first + q], bond = piece.shape[0], piece.shape[2]
+            right[first + q] = bond
+            pieces[first + q] = np.ascontiguousarray(piece).ravel()
+    sizes = left * pots.cards[layout.site] * right
+    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    flat = np.zeros(int(start[-1]))
+    for e, piece in pieces.items():
+        flat[start[e] : start[e] + piece.size] = piece
+    return left, right, start, flat
+
+
+def _centred(scope: tuple[int, ...], table: FloatArray, unary: FloatArray) -> FloatArray:
+    """Table without the effects of its single variables, which are added to `unary`."""
+    out = np.array(table)
+    finite = np.isfinite(table).all()
+    for axis, i in enumerate(scope):
+        others = tuple(a for a in range(len(scope)) if a != axis)
+        if finite:
+            effect = out.mean(others)
+        else:
+            effect = np.logaddexp.reduce(np.moveaxis(out, axis, 0).reshape(out.shape[axis], -1), 1)
+        effect = np.where(np.isneginf(effect), 0.0, effect)  # an impossible state stays so here
+        shape = [-1 if a == axis else 1 for a in range(len(scope))]
+        out -= effect.reshape(shape)
+        unary[i, : effect.size] += effect
+    return out
+
+
+def _adjacency(n: int, ends: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    pair = np.concatenate([np.arange(len(ends))] * 2)
+    here = np.concatenate([ends[:, 0], ends[:, 1]])
+    there = np.concatenate([ends[:, 1], ends[:, 0]])
+    order = np.lexsort((there, here))
+    start = np.concatenate([[0], np.cumsum(np.bincount(here, minlength=n))]).astype(np.int64)
+    return start, there[order], pair[order]
+
+
+@numba.njit(cache=True, nogil=True)
+def _table_shapes(variable, factor, site_start, site, cards, near_start, near):  # type: ignore[no-untyped-def]
+    """Bonds of the star tables: the eliminated variable's states between the outermost members."""
+    left = np.ones(len(site), np.int64)
+    right = np.ones(len(site), np.int64)
+    start = np.zeros(len(site) + 1, np.int64)
+    member = np.full(len(cards), -1, np.int64)
+    for s in range(len(variable)):
+        v = variable[s]
+        if v >= 0:
+            member[v] = s
+            for e in range(near_start[v], near_start[v + 1]):
+                member[near[e]] = s
+            low, high = site_start[s + 1], -1
+            for e in range(site_start[s], site_start[s + 1]):
+                if member[site[e]] == s:
+                    low, high = min(low, e), max(high, e)
+            for e in range(low, high):
+                right[e] = cards[v]
+                left[e + 1] = cards[v]
+    for e in range(len(site)):
+        start[e + 1] = start[e] + left[e] * cards[site[e]] * right[e]
+    return left, right, start
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill(  # type: ignore[no-untyped-def]
+    variable, site_start, site, cards, left, right, start,
+    near_start, near, near_pair, pair_first, pair_start, pair, values,
+):  # fmt: skip
+    which = np.full(len(cards), -1, np.int64)
+    for s in range(len(variable)):
+        v = variable[s]
+        if v < 0:
+            continue
+        for e in range(near_start[v], near_start[v + 1]):
+            which[near[e]] = near_pair[e]
+        for e in range(site_start[s], site_start[s + 1]):
+            u = site[e]
+            d, a, b = cards[u], left[e], right[e]
+            for x in range(d):
+                for y in range(max(a, b)):  # state of the eliminated variable, 0 outside its span
+                    p, q = (y if a > 1 else 0), (y if b > 1 else 0)
+                    value = 1.0
+                    if u == v:
+                        if (a > 1 or b > 1) and y != x:
+                            value = 0.0
+                    elif which[u] >= 0:
+                        at = pair_start[which[u]]
+                        if pair_first[which[u]] == v:
+                            value = pair[at + y * d + x]
+                        else:
+                            value = pair[at + x * cards[v] + y]
+                    values[start[e] + (p * d + x) * b + q] = value
+        for e in range(near_start[v], near_start[v + 1]):
+            which[near[e]] = -1

@@ -1,0 +1,76 @@
+"""Passes repeated with each other's cores as environment, and what they tell about themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from icgi.elimination.layout import Layout
+from icgi.elimination.passes import Cut, Tape, backward, forward, unary_tape
+from icgi.elimination.potentials import Potentials, steps_of, weights
+from icgi.model.graph import FloatArray
+
+NEGATIVE = -0.01  # a raw probability below this is not rounding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """One forward and one backward pass: raw marginals, log Z, and the accounts."""
+
+    mass: FloatArray  # n k      raw: rows sum to one, entries may be negative
+    log_z: float  # of the forward pass
+    log_z_back: float
+    log_z_steps: FloatArray  # s        ⟨F_t, B_t⟩; NaN where negative or not computed
+    eps_max: float  # largest share of environment-weighted norm discarded at one bond
+    eps_sum: float  # Σ_t ε_t, ε_t² the sum over the bonds of step t
+    drift: float  # Σ of log changes of ⟨F, B⟩ by the truncations of both passes
+    forward: Tape
+    backward: Tape
+
+    @property
+    def negative(self) -> float:
+        """Share of variables with a raw probability that is clearly negative, or none at all."""
+        return float(np.mean(~(self.mass.min(1, initial=0.0) >= NEGATIVE)))
+
+    @property
+    def spread(self) -> float:
+        """Range of log ⟨F_t, B_t⟩ over all steps: zero without truncation, infinite if negative."""
+        found = self.log_z_steps
+        return float(found.max() - found.min()) if np.isfinite(found).all() else np.inf
+
+    @property
+    def probs(self) -> FloatArray:
+        """Marginals: raw masses clipped at zero and normalised; uniform where nothing is left."""
+        raw = np.where(np.isfinite(self.mass), self.mass, 0.0).clip(0.0)
+        total = raw.sum(1, keepdims=True)
+        return np.asarray(np.divide(raw, total, out=np.zeros_like(raw), where=total > 0))
+
+
+def both_passes(
+    pots: Potentials, layout: Layout, cut: Cut, env: Tape | None = None, scale: float = 1.0
+) -> Pass:
+    """Eliminate p^scale and walk back; `env` is the backward tape of an earlier pair of passes."""
+    w = weights(pots, layout, scale)
+    steps = steps_of(layout, pots.cards)
+    tape = unary_tape(steps, w.omega) if env is None else env
+    past, logs, log_f, sign, errors_f = forward(steps, w, tape, cut)
+    mass, log_steps, log_b, future, errors_b = backward(steps, w, past, logs, cut, True)
+    errors = np.concatenate([errors_f, errors_b])
+    eliminates = layout.step_variable >= 0
+    return Pass(
+        mass,
+        log_f + w.log_constant if sign > 0 else np.nan,
+        log_b + w.log_constant,
+        log_steps[eliminates] + w.log_constant,
+        float(errors[:, 0].max(initial=0.0)),
+        float(np.sqrt(errors[:, 1]).sum()),
+        float(errors[:, 2].sum()),
+        past,
+        future,
+    )
+
+
+def distance(first: FloatArray, second: FloatArray) -> float:
+    """Mean over variables of ‖p − q‖₁."""
+    return float(np.abs(first - second).sum(1).mean()) if len(first) else 0.0

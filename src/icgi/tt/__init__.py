@@ -1,0 +1,1 @@
+"""Tensor trains: arrays and compiled operations, no models."""

@@ -1,0 +1,162 @@
+"""One site of a train at a time: what crosses a core when gauges and overlaps are moved over it.
+
+A core is an array (d, a, b): state, left bond, right bond. A table W (v, d, w) that is diagonal in
+the state multiplies it: h_x = W_x ⊗ G_x, an array (v·a, w·b) for each state. That product is never
+formed; every contraction here uses its Kronecker structure, which saves a factor of the table's
+bond. A *gram* is LᵀL of a gauge L, an *overlap* is a contraction with the cores of another train
+(the environment).
+"""
+
+import numba
+import numpy as np
+
+
+@numba.njit(cache=True, nogil=True)
+def gram_right(core, table, gram):  # type: ignore[no-untyped-def]
+    """Gram at the left bond of h: Σ_x h_x · gram · h_xᵀ, with gram (w·b, w·b)."""
+    d, a, b = core.shape
+    v, w = table.shape[0], table.shape[2]
+    out = np.zeros((v, a, v, a))
+    first = np.empty((w, a, w * b))
+    second = np.empty((w * a * w, a))
+    blocks = second.reshape((w, a, w, a))
+    for x in range(d):
+        for i in range(w):
+            np.dot(core[x], gram[i * b : (i + 1) * b], first[i])
+        np.dot(first.reshape((w * a * w, b)), core[x].T, second)
+        for p in range(v):
+            for i in range(w):
+                if table[p, x, i] == 0.0:
+                    continue
+                for q in range(p + 1):
+                    for j in range(w):
+                        factor = table[p, x, i] * table[q, x, j]
+                        if factor == 0.0:
+                            continue
+                        for k in range(a):
+                            for m in range(a):
+                                out[p, k, q, m] += factor * blocks[i, k, j, m]
+    for p in range(v):
+        for q in range(p):
+            for k in range(a):
+                for m in range(a):
+                    out[q, m, p, k] = out[p, k, q, m]
+    return out.reshape((v * a, v * a))
+
+
+@numba.njit(cache=True, nogil=True)
+def overlap_right(core, table, env, overlap):  # type: ignore[no-untyped-def]
+    """Overlap at the left bond of h: Σ_x h_x · overlap · env_xᵀ, with overlap (w·b, c')."""
+    d, a, b = core.shape
+    v, w = table.shape[0], table.shape[2]
+    c = env.shape[1]
+    out = np.zeros((v, a, c))
+    moved = np.empty((w * b, c))
+    block = np.empty((a, c))
+    for x in range(d):
+        np.dot(overlap, env[x].T, moved)
+        for i in range(w):
+            np.dot(core[x], moved[i * b : (i + 1) * b], block)
+            for p in range(v):
+                factor = table[p, x, i]
+                if factor != 0.0:
+                    for k in range(a):
+                        for m in range(c):
+                            out[p, k, m] += factor * block[k, m]
+    return out.reshape((v * a, c))
+
+
+@numba.njit(cache=True, nogil=True)
+def absorb_left(left, core, table):  # type: ignore[no-untyped-def]
+    """Array (d, k, w·b) of left · h_x, with left (k, v·a)."""
+    d, a, b = core.shape
+    v, w = table.shape[0], table.shape[2]
+    k = left.shape[0]
+    out = np.zeros((d, k, w, b))
+    moved = np.empty((k * v, b))
+    blocks = moved.reshape((k, v, b))
+    for x in range(d):
+        np.dot(left.reshape((k * v, a)), core[x], moved)
+        for p in range(v):
+            for i in range(w):
+                factor = table[p, x, i]
+                if factor != 0.0:
+                    for j in range(k):
+                        for m in range(b):
+                            out[x, j, i, m] += factor * blocks[j, p, m]
+    return out.reshape((d, k, w * b))
+
+
+@numba.njit(cache=True, nogil=True)
+def gram_left(core, gram):  # type: ignore[no-untyped-def]
+    """Gram at the right bond: Σ_x core_xᵀ · gram · core_x."""
+    d, _, b = core.shape
+    out = np.zeros((b, b))
+    part = np.empty((b, b))
+    for x in range(d):
+        np.dot(core[x].T, np.dot(gram, core[x]), part)
+        out += part
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def overlap_left(core, env, overlap):  # type: ignore[no-untyped-def]
+    """Overlap at the right bond: Σ_x core_xᵀ · overlap · env_x, with overlap (a, c)."""
+    d, _, b = core.shape
+    out = np.zeros((b, env.shape[2]))
+    part = np.empty((b, env.shape[2]))
+    for x in range(d):
+        np.dot(core[x].T, np.dot(overlap, env[x]), part)
+        out += part
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def open_site(core, env, left, right):  # type: ignore[no-untyped-def]
+    """Overlap left open at a site: p(x) = tr(leftᵀ · core_x · right · env_xᵀ)."""
+    d = core.shape[0]
+    out = np.empty(d)
+    for x in range(d):
+        out[x] = np.sum(np.dot(left, env[x]) * np.dot(core[x], right))
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def summed(core, table, weight):  # type: ignore[no-untyped-def]
+    """Matrix (v·a, w·b) of a site summed out: Σ_x weight_x h_x."""
+    d, a, b = core.shape
+    v, w = table.shape[0], table.shape[2]
+    out = np.zeros((v, a, w, b))
+    for x in range(d):
+        for p in range(v):
+            for i in range(w):
+                factor = table[p, x, i] * weight[x]
+                if factor != 0.0:
+                    for k in range(a):
+                        for m in range(b):
+                            out[p, k, i, m] += factor * core[x, k, m]
+    return out.reshape((v * a, w * b))
+
+
+@numba.njit(cache=True, nogil=True)
+def dense_site(core, table):  # type: ignore[no-untyped-def]
+    """Array (d, v·a, w·b) of h itself."""
+    return absorb_left(np.eye(table.shape[0] * core.shape[1]), core, table)
+
+
+@numba.njit(cache=True, nogil=True)
+def scaled(array):  # type: ignore[no-untyped-def]
+    """Array of Frobenius norm one, and the logarithm of its norm; zero stays zero."""
+    norm = np.sqrt(np.sum(array * array))
+    if not (norm > 0.0 and norm < np.inf):
+        return array, -np.inf if norm == 0.0 else np.nan
+    return array / norm, np.log(norm)
+
+
+@numba.njit(cache=True, nogil=True)
+def unit_trace(gram):  # type: ignore[no-untyped-def]
+    """Scale a gram in place to trace one; zero stays zero."""
+    trace = np.trace(gram)
+    if trace > 0.0:
+        gram *= 1.0 / trace
+    return gram

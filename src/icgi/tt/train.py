@@ -1,0 +1,93 @@
+"""Tensor trains as plain lists of cores (d, a, b): exact operations, and rounding by SVD."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from icgi.model.graph import FloatArray
+
+Train = Sequence[FloatArray]
+
+
+def decompose(
+    tensor: FloatArray, tolerance: float = 0.0, rank: int | None = None
+) -> list[FloatArray]:
+    """Train of a dense tensor by successive SVDs; singular values up to tolerance · largest go."""
+    shape = tensor.shape
+    cores = []
+    rest = np.asarray(tensor, dtype=np.float64).reshape(1, -1)
+    for d in shape[:-1]:
+        a = rest.shape[0]
+        u, s, vt = np.linalg.svd(rest.reshape(a * d, -1), full_matrices=False)
+        kept = max(1, int(np.count_nonzero(s > tolerance * s[0])))
+        kept = kept if rank is None else min(kept, rank)
+        cores.append(np.ascontiguousarray(u[:, :kept].reshape(a, d, kept).transpose(1, 0, 2)))
+        rest = s[:kept, None] * vt[:kept]
+    cores.append(np.ascontiguousarray(rest.reshape(-1, shape[-1], 1).transpose(1, 0, 2)))
+    return cores
+
+
+def dense(train: Train) -> FloatArray:
+    """Dense tensor of a train."""
+    out = np.ones((1, 1))
+    shape = []
+    for core in train:
+        shape.append(core.shape[0])
+        out = np.einsum("na,xab->nxb", out, core).reshape(-1, core.shape[2])
+    return np.asarray(out.reshape(shape))
+
+
+def inner(first: Train, second: Train) -> float:
+    """Inner product Σ_x first(x) · second(x)."""
+    over = np.ones((1, 1))
+    for g, h in zip(first, second, strict=True):
+        over = np.einsum("ac,xab,xcd->bd", over, g, h)
+    return float(over[0, 0])
+
+
+def insert(train: Train, at: int, vector: FloatArray) -> list[FloatArray]:
+    """Train times a function of a new site placed before site `at`."""
+    bond = train[at].shape[1] if at < len(train) else 1
+    core = vector[:, None, None] * np.eye(bond)
+    return [*train[:at], np.asarray(core), *train[at:]]
+
+
+def multiply(first: Train, second: Train) -> list[FloatArray]:
+    """Product of two functions of the same sites; bonds multiply."""
+    return [
+        np.einsum("xab,xcd->xacbd", g, h).reshape(
+            g.shape[0], g.shape[1] * h.shape[1], g.shape[2] * h.shape[2]
+        )
+        for g, h in zip(first, second, strict=True)
+    ]
+
+
+def sum_out(train: Train, at: int, weights: FloatArray | None = None) -> list[FloatArray]:
+    """Train with one site summed out, absorbed by its right (or else left) neighbour."""
+    core = train[at]
+    matrix = np.tensordot(np.ones(core.shape[0]) if weights is None else weights, core, 1)
+    rest = [*train[:at], *train[at + 1 :]]
+    if at < len(rest):
+        rest[at] = np.matmul(matrix, rest[at])
+    elif rest:
+        rest[-1] = np.matmul(rest[-1], matrix)
+    else:
+        rest = [matrix[None]]
+    return rest
+
+
+def rounded(train: Train, rank: int, tolerance: float = 0.0) -> list[FloatArray]:
+    """Best train of smaller bonds in the plain norm, up to √(sites): QR one way, SVD the other."""
+    cores = [np.asarray(core) for core in train]
+    for q in range(len(cores) - 1, 0, -1):
+        d, a, b = cores[q].shape
+        unitary, r = np.linalg.qr(cores[q].transpose(0, 2, 1).reshape(d * b, a))
+        cores[q] = unitary.reshape(d, b, -1).transpose(0, 2, 1)
+        cores[q - 1] = np.matmul(cores[q - 1], r.T)
+    for q in range(len(cores) - 1):
+        d, a, b = cores[q].shape
+        u, s, vt = np.linalg.svd(cores[q].reshape(d * a, b), full_matrices=False)
+        kept = min(rank, max(1, int(np.count_nonzero(s > tolerance * s[0]))))
+        cores[q] = u[:, :kept].reshape(d, a, kept)
+        cores[q + 1] = np.matmul(s[:kept, None] * vt[:kept], cores[q + 1])
+    return [np.ascontiguousarray(core) for core in cores]

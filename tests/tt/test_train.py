@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from icgi.tt.train import decompose, dense, inner, insert, multiply, rounded, sum_out
+
+
+@pytest.fixture()
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+SHAPES = [(3,), (2, 2), (2, 3, 4), (2, 1, 3, 2), (2, 2, 2, 2, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_decompose_and_dense_are_inverse(rng: np.random.Generator, shape: tuple[int, ...]) -> None:
+    tensor = rng.normal(size=shape)
+    assert_allclose(dense(decompose(tensor)), tensor, atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_operations_agree_with_dense_tensors(
+    rng: np.random.Generator, shape: tuple[int, ...]
+) -> None:
+    a, b = rng.normal(size=shape), rng.normal(size=shape)
+    first, second = decompose(a), decompose(b)
+    assert inner(first, second) == pytest.approx((a * b).sum())
+    assert_allclose(dense(multiply(first, second)), a * b, atol=1e-12)
+    vector = rng.normal(size=3)
+    for at in range(len(shape) + 1):
+        wider = np.expand_dims(a, at) * np.expand_dims(
+            vector, [x for x in range(len(shape) + 1) if x != at]
+        )
+        assert_allclose(dense(insert(first, at, vector)), wider, atol=1e-12)
+    for at in range(len(shape)):
+        assert_allclose(np.squeeze(dense(sum_out(first, at))), np.squeeze(a.sum(at)), atol=1e-12)
+
+
+def test_rounding_keeps_to_the_singular_values_it_drops(rng: np.random.Generator) -> None:
+    tensor = rng.normal(size=(2,) * 8)
+    train = multiply(decompose(tensor), decompose(np.ones((2,) * 8)))
+    for rank in (1, 3, 8, 16):
+        error = np.linalg.norm(dense(rounded(train, rank)) - tensor)
+        worst = 0.0
+        for cut in range(1, 8):
+            s = np.linalg.svd(tensor.reshape(2**cut, -1), compute_uv=False)
+            worst += np.square(s[rank:]).sum()
+        assert error <= np.sqrt(worst) + 1e-10
+
+
+def test_rounding_and_inner_products_agree_with_quimb(rng: np.random.Generator) -> None:
+    quimb = pytest.importorskip("quimb.tensor")
+    train = [rng.normal(size=(2, a, b)) for a, b in [(1, 5), (5, 7), (7, 6), (6, 4), (4, 1)]]
+    arrays = [c.transpose(1, 2, 0) for c in train]
+    arrays[0], arrays[-1] = arrays[0][0], arrays[-1][:, 0]
+    theirs = quimb.MatrixProductState(arrays, shape="lrp")
+    assert inner(train, train) == pytest.approx(theirs.H @ theirs)
+    theirs.compress(max_bond=3, cutoff=0.0)
+    lost = np.linalg.norm(dense(train) - theirs.to_dense().reshape((2,) * 5))
+    ours = np.linalg.norm(dense(train) - dense(rounded(train, 3)))
+    assert ours <= 1.2 * lost
