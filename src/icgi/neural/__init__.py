@@ -1,0 +1,1 @@
+"""Networks that estimate marginals, and the engine that runs the shipped ones."""

@@ -1,0 +1,120 @@
+"""Graph Transformer on tokens per (variable, state): relabelling states permutes tokens, no more."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from icgi.neural.closed_form import constant, signs_like
+
+EDGE_FEATURES = 5
+HIDE = 1e4  # taken from the logits of padding: softmax then gives it nothing, and no NaN
+
+
+def edge_features(couplings: Tensor) -> Tensor:
+    """Features (b 5 n 2 n 2) of token pairs; all but the last vanish with the coupling."""
+    s = signs_like(couplings)
+    n = couplings.shape[1]
+    together = (s[:, None] * s).view(1, 1, 2, 1, 2)
+    raw = couplings[:, :, None, :, None]
+    j = raw * together
+    t = torch.tanh(j)
+    eye = torch.eye(n, device=s.device, dtype=s.dtype)[None, :, None, :, None]
+    other_state = (eye * (0.5 - 0.5 * together)).expand_as(j)
+    return torch.stack([j, t, (raw * raw).expand_as(j), t * t, other_state], 1)
+
+
+def distance_classes(d: Tensor, count: int) -> Tensor:
+    """One-hot distances (b c n n); the last class is for that far and beyond.
+
+    One-hot and not an index: the gradient of a lookup adds a million entries into one small table.
+    """
+    steps = constant(tuple(float(x) for x in range(count)), d.device, d.dtype)
+    return (d.clamp(max=count - 1)[:, None] == steps[None, :, None, None]).to(d.dtype)
+
+
+class EncoderLayer(nn.Module):
+    """Attention with edge and distance biases, beside a signed sum over edges, then an MLP.
+
+    A = softmax(qᵀk/√(d/h) + w_e·e_ij + b(d_ij)) (eq. spd with an edge term), and the sum over
+    neighbours weighted by w'_e·e_ij, which can count where softmax can only average.
+    """
+
+    def __init__(self, features: int, heads: int, classes: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(features)
+        self.project = nn.Linear(features, 4 * features)
+        self.out = nn.Linear(2 * features, features)
+        self.norm_mlp = nn.LayerNorm(features)
+        self.up = nn.Linear(features, 2 * features)
+        self.down = nn.Linear(2 * features, features)
+        self.edge = nn.Parameter(0.3 * torch.randn(2 * heads, EDGE_FEATURES))
+        self.distance = nn.Parameter(0.1 * torch.randn(heads, classes))
+
+    def forward(self, tokens: Tensor, edges: Tensor, classes: Tensor, real: Tensor) -> Tensor:
+        """New tokens (b n 2 d).
+
+        Parameters
+        ----------
+        edges, classes
+            From `edge_features` and `distance_classes`.
+        real
+            1 for variables, 0 for padding (b n).
+        """
+        b, n, _, d = tokens.shape
+        h, m = self.heads, 2 * n
+        x = self.project(self.norm(tokens)).view(b, m, 4 * h, d // h).transpose(1, 2)
+        query, key, value = x[:, :h], x[:, h : 2 * h], x[:, 2 * h :]
+        by_edge = (self.edge @ edges.flatten(2)).view(b, 2 * h, n, 2, n, 2)
+        by_distance = (self.distance @ classes.flatten(2)).view(b, h, n, 1, n, 1)
+        hidden = (real - 1.0).mul(HIDE)[:, None, None, None, :, None]
+        logits = (query @ key.mT / math.sqrt(d // h)).view(b, h, n, 2, n, 2)
+        logits = logits + by_edge[:, :h] + (by_distance + hidden)
+        attention = torch.softmax(logits.view(b, h, m, m), -1)
+        signed = by_edge[:, h:].reshape(b, h, m, m)
+        mixed = torch.cat([attention, signed], 1) @ value
+        tokens = tokens + self.out(mixed.transpose(1, 2).reshape(b, n, 2, 2 * d))
+        return tokens + self.down(functional.gelu(self.up(self.norm_mlp(tokens))))
+
+
+class CrossLayer(nn.Module):
+    """One variable's tokens read those of its neighbours: the distribute pass of the network."""
+
+    def __init__(self, features: int, heads: int, edge_count: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_query = nn.LayerNorm(features)
+        self.norm_key = nn.LayerNorm(features)
+        self.query = nn.Linear(features, features)
+        self.key_value = nn.Linear(features, 3 * features)
+        self.out = nn.Linear(2 * features, features)
+        self.norm_mlp = nn.LayerNorm(features)
+        self.up = nn.Linear(features, 2 * features)
+        self.down = nn.Linear(2 * features, features)
+        self.edge = nn.Parameter(0.3 * torch.randn(2 * heads, edge_count))
+
+    def forward(self, own: Tensor, others: Tensor, edges: Tensor, present: Tensor) -> Tensor:
+        """New tokens of the variable (b 2 d) from those of the others (b n 2 d).
+
+        Parameters
+        ----------
+        edges
+            Features (b e 2 n 2) of the pairs, zero where there is no edge.
+        present
+            1 for neighbours (b n).
+        """
+        b, n, _, d = others.shape
+        h = self.heads
+        query = self.query(self.norm_query(own)).view(b, 2, h, d // h).transpose(1, 2)
+        x = self.key_value(self.norm_key(others)).view(b, 2 * n, 3 * h, d // h).transpose(1, 2)
+        key, value = x[:, :h], x[:, h:]
+        by_edge = (self.edge @ edges.flatten(2)).view(b, 2 * h, 2, 2 * n)
+        absent = ((present - 1.0) * HIDE).repeat_interleave(2, 1)[:, None, None]  # b 1 1 2n
+        logits = query @ key.mT / math.sqrt(d // h) + by_edge[:, :h] + absent
+        any_present = (present.amax(1) > 0).to(own.dtype)[:, None, None, None]
+        attention = torch.softmax(logits, -1) * any_present
+        mixed = torch.cat([attention, by_edge[:, h:]], 1) @ value  # b 2h 2 d/h
+        own = own + self.out(mixed.transpose(1, 2).reshape(b, 2, 2 * d))
+        return own + self.down(functional.gelu(self.up(self.norm_mlp(own))))

@@ -1,0 +1,159 @@
+"""The shipped networks as engines: models in, Dirichlet concentrations and marginals out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.inference import Budget, Marginals, Status
+from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.ising import IsingArrays, as_ising
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from icgi.neural.fast import FastNetwork, Spins
+
+MOST_VARIABLES = 512  # beyond, every step's dense n × n arrays take longer than sampling does
+SINGLE = 4  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class IcgiNetwork:
+    """Elimination with learned corrections, for binary pairwise models without zeros.
+
+    Milliseconds to seconds, many models at once with `run`. Exact (to single precision) where
+    elimination meets no variable with more than two neighbours before `core` variables are left.
+    """
+
+    variant: Literal["fast"] = "fast"
+    core: int = 16  # variables left at the end, whose 2^core states are all summed
+    orders: int = 4  # elimination orders, whose concentrations are averaged
+    device: str = "cpu"
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Marginals of one model; a batch of one."""
+        return self.run([model], budget, rng)[0]
+
+    def run(self, models: Sequence[FactorGraph], budget: Budget, rng: Generator) -> list[Marginals]:
+        """Marginals of many models, in batches as large as the memory of the budget allows."""
+        import torch
+
+        from icgi.neural.weights import shipped
+
+        arrays = [require_ising(model) for model in models]
+        network = shipped(f"icgi-{self.variant}").to(self.device)
+        seeds = torch.Generator().manual_seed(int(rng.integers(2**63 - 1)))
+        answers: dict[int, Marginals] = {}
+        for chosen in self._batches([len(a.fields) for a in arrays], budget):
+            spins = spins_from([arrays[k] for k in chosen], self.device)
+            core = min(self.core, spins.fields.shape[1])
+            with torch.no_grad():
+                alpha = concentrations(network, spins, core, self.orders, seeds)
+            for k, found in zip(chosen, alpha.double().cpu().numpy(), strict=True):
+                answers[k] = self._answer(models[k], found)
+        return [answers[k] for k in range(len(models))]
+
+    def bytes_needed(self, n: int) -> int:
+        """Predict the memory of one model of n variables: the largest step and the core."""
+        step = 24 * 4 * n * n + 64 * 8 * n * n  # quadrature of every pair, attention
+        kept = n * n * 4 + n * (n + 256)
+        return SINGLE * (step + kept + 3 * 2 ** min(self.core, n))
+
+    def _batches(self, sizes: list[int], budget: Budget) -> list[list[int]]:
+        """Models of similar size together, each batch within the budget's memory."""
+        groups: list[list[int]] = []
+        for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+            need = self.bytes_needed(sizes[k])
+            if need > budget.table_bytes:
+                raise BudgetError(
+                    f"icgi:{self.variant} needs {need / 1e6:.0f} MB for a model of {sizes[k]} "
+                    f"variables, the budget is {budget.table_bytes / 1e6:.0f} MB; raise --memory, "
+                    "lower `core`, or use --engine lbp"
+                )
+            first = sizes[groups[-1][0]] if groups else 0
+            fits = groups and (len(groups[-1]) + 1) * self.bytes_needed(first) < budget.table_bytes
+            if fits and len(groups[-1]) < 256 and sizes[k] >= 0.75 * first:
+                groups[-1].append(k)
+            else:
+                groups.append([k])
+        return groups
+
+    def _answer(self, model: FactorGraph, found: FloatArray) -> Marginals:
+        n, k = model.n_variables, model.max_states
+        alpha = np.zeros((n, k))
+        alpha[:, : min(k, 2)] = found[:n, ::-1][:, : min(k, 2)]  # state 0 is spin −1
+        fixed = model.cards == 1
+        alpha[fixed] = 0.0
+        alpha[fixed, :1] = found[:n].sum(1)[fixed, None]
+        total = alpha.sum(1, keepdims=True)
+        return Marginals(
+            alpha / total,
+            Status.CONVERGED,
+            concentration=alpha,
+            stats={"orders": self.orders, "core": min(self.core, n)},
+        )
+
+
+def require_ising(model: FactorGraph) -> IsingArrays:
+    """Couplings and fields, or a refusal that says what to use instead."""
+    arrays = as_ising(model)
+    if arrays is None:
+        raise UnsupportedModelError(
+            "icgi:fast takes models of two-state variables, factors of at most two variables and "
+            f"no zeros, this is {model!r}; use --engine jt for an exact answer, or lbp or pt"
+        )
+    if len(arrays.fields) > MOST_VARIABLES:
+        raise UnsupportedModelError(
+            f"icgi:fast takes up to {MOST_VARIABLES} variables, this model has "
+            f"{len(arrays.fields)}; use --engine ttve on lattices and sparse graphs, or pt"
+        )
+    return arrays
+
+
+def spins_from(arrays: Sequence[IsingArrays], device: str) -> "Spins":
+    """Padded batch of models without context."""
+    import torch
+
+    from icgi.neural.arrange import distances
+    from icgi.neural.fast import Spins
+
+    n = max(max((len(a.fields) for a in arrays), default=0), 1)
+    couplings = np.zeros((len(arrays), n, n), np.float32)
+    fields = np.zeros((len(arrays), n), np.float32)
+    real = np.zeros((len(arrays), n), np.float32)
+    for b, a in enumerate(arrays):
+        i, j = a.edges.T
+        couplings[b, i, j] = couplings[b, j, i] = a.couplings
+        fields[b, : len(a.fields)] = a.fields
+        real[b, : len(a.fields)] = 1.0
+    j_ = torch.from_numpy(couplings).to(device)
+    h = torch.from_numpy(fields).to(device)
+    zero = torch.zeros_like(h)
+    near = distances((j_ != 0).to(h.dtype))
+    return Spins(j_, h, torch.from_numpy(real).to(device), near, zero, zero)
+
+
+def concentrations(
+    network: "FastNetwork", spins: "Spins", core: int, orders: int, seeds: "torch.Generator"
+) -> "Tensor":
+    """Dirichlet concentrations (b n 2), averaged over elimination orders.
+
+    The first order is the best by cost; the others come from costs times e^{z/2}. Averaging α
+    weighs each order's answer by how sure it is.
+    """
+    import torch
+
+    size = min(core, spins.fields.shape[1])
+    alpha = network(spins, size)
+    for _ in range(orders - 1):
+        draw = torch.randn(spins.fields.shape, generator=seeds)
+        jitter = torch.exp(0.5 * draw).to(spins.fields)
+        alpha = alpha + network(spins, size, jitter)
+    return alpha / orders
+
+

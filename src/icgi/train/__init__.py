@@ -1,0 +1,1 @@
+"""Training: one configuration, one readable loop, labels made where they are needed."""

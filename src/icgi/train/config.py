@@ -1,0 +1,109 @@
+"""Everything that decides a training run, in one frozen value stored next to the weights."""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from icgi.errors import CheckpointError
+from icgi.neural.fast import FastConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Models of similar size that share a batch, padded to `largest` variables."""
+
+    smallest: int
+    largest: int
+    core: int  # variables that are summed exactly
+    count: int  # training models
+    share: int = 1  # steps in a round of all buckets
+    most_beta: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """A training run: data, optimiser, loss."""
+
+    network: FastConfig = FastConfig()
+    mixture: str = "wide"  # a key of `mixture.MIXTURES`
+    buckets: tuple[Bucket, ...] = (Bucket(10, 32, 12, 32768),)
+    seed: int = 0
+    label_sweeps: int = 3000  # of tempering; models of the tiny preset are solved exactly instead
+    context_sweeps: tuple[int, ...] = (20, 100, 500)  # short runs given as context
+    context_share: float = 0.4  # of training models that see one
+    jitter: float = 0.5  # spread of the factors on elimination costs
+    steps: int = 10_000
+    seconds: float = math.inf  # ends the schedule early where it runs out first
+    batch: int = 256
+    rate: float = 2e-3
+    warm_up: int = 300
+    weight_decay: float = 0.01
+    momenta: tuple[float, float] = (0.9, 0.98)
+    clip: float = 1.0
+    average: float = 0.998  # decay of the weights' moving average
+    l1_weight: float = 0.3  # of L1 next to KL
+    composite_weight: float = 1e-3  # of the paper's loss, which is about M_eff · KL
+    composite_from: float = 0.3  # share of the schedule after which it counts
+    gamma: float = 5.0
+    effective: float = 1000.0
+    validate_every: int = 500
+    patience: int = 20  # validations without a better MAE before stopping
+    notes: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.steps < 1 or not self.buckets:
+            raise CheckpointError("a run needs at least one step, one model a batch, one bucket")
+
+
+def to_json(config: TrainConfig) -> str:
+    """Text form, read back by `from_json`."""
+    return json.dumps(dataclasses.asdict(config), indent=1)
+
+
+def from_json(text: str) -> TrainConfig:
+    """Configuration from its text form; unknown or missing words are an error."""
+    try:
+        raw = json.loads(text)
+        raw["network"] = FastConfig(**raw["network"])
+        raw["buckets"] = tuple(Bucket(**b) for b in raw["buckets"])
+        for name in ("context_sweeps", "momenta"):
+            raw[name] = tuple(raw[name])
+        return TrainConfig(**raw)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"this is no training configuration of this version ({error}); write it again from "
+            "`icgi.train.config.to_json`"
+        ) from None
+
+
+def load(path: Path) -> TrainConfig:
+    """Read a configuration file."""
+    return from_json(path.read_text())
+
+
+TINY = TrainConfig(
+    network=FastConfig(features=16, heads=2, layers=1, hidden=16, encode_every=4),
+    buckets=(Bucket(10, 12, 3, 32),),
+    context_sweeps=(),
+    context_share=0.0,
+    steps=150,
+    batch=32,
+    rate=1e-2,
+    warm_up=10,
+    average=0.9,
+    validate_every=50,
+)
+"""Overfits 32 small models on a CPU in under a minute."""
+
+FAST = TrainConfig(
+    buckets=(
+        Bucket(10, 32, 12, 49152),
+        Bucket(33, 64, 20, 40960),
+    ),
+    steps=12_000,
+)
+"""The shipped `icgi-fast`."""
+
+PRESETS = {"tiny": TINY, "fast": FAST}
