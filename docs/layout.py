@@ -1,6 +1,6 @@
 """Write the layout section of the README: one line per file, from the first line of its docstring.
 
-    python docs/layout.py
+python docs/layout.py
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""A whole engine on one screen: copy this file, say its idea in this line, change the three functions."""
+"""A whole engine on one screen: copy it, say its idea in this line, change the three functions."""
 
 from dataclasses import dataclass
 

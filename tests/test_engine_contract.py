@@ -46,12 +46,11 @@ class TestContract:
             assert not table.flags.writeable
 
     def test_exact_means_exact(self, engine: str, name: str) -> None:
-        found = answer(engine, name)
-        if found.status is not Status.EXACT:
-            pytest.skip(f"{engine} claims no exactness on {name}")
-        exact = zoo.exact(name)
-        assert_allclose(found.probs, exact.probs, atol=1e-9)
-        assert found.log_z == pytest.approx(exact.log_z, abs=1e-9, rel=1e-12)
+        found, exact = answer(engine, name), zoo.exact(name)
+        close = np.allclose(found.probs, exact.probs, atol=1e-9, rtol=0)
+        assert close or found.status is not Status.EXACT
+        if found.status is Status.EXACT:
+            assert found.log_z == pytest.approx(exact.log_z, abs=1e-9, rel=1e-12)
 
     def test_impossible_states_get_no_probability(self, engine: str, name: str) -> None:
         assert (answer(engine, name).probs[zoo.impossible(name)] == 0).all()

@@ -14,6 +14,14 @@ ENGINES: dict[str, str] = {
     "enumerate": "icgi.exact.enumeration:Enumerate",
     "jt": "icgi.exact.junction_tree:JunctionTree",
     "pfaffian": "icgi.exact.pfaffian:Pfaffian",
+    "mf": "icgi.approx.mean_field:MeanField",
+    "lbp": "icgi.approx.lbp:LoopyBP",
+    "trbp": "icgi.approx.trbp:TreeReweightedBP",
+    "gbp": "icgi.approx.gbp:GeneralisedBP",
+    "tap": "icgi.approx.tap:ThoulessAndersonPalmer",
+    "pt": "icgi.sampling.tempering:ParallelTempering",
+    "pa": "icgi.sampling.annealing:PopulationAnnealing",
+    "pt-gpu": "icgi.sampling.gpu:GpuTempering",
 }
 """Where each engine lives; imported only when asked for, so that listing stays cheap."""
 

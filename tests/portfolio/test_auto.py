@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-import zoo
 
+import zoo
 from icgi.data.families import FAMILIES
 from icgi.errors import BudgetError
 from icgi.exact.junction_tree import JunctionTree
