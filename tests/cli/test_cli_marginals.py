@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from some_models import make
 
 import icgi
+from icgi.cli.engines import describe
 from icgi.cli.options import bytes_of
 from icgi.engines import ENGINES
 from icgi.model.uai import read_marginals
@@ -178,20 +179,47 @@ def test_a_refusal_names_reason_and_commands(run, grid) -> None:
     assert result.stdout == ""
     assert "exact needs more than 100 bytes" in result.stderr
     assert "joins" in result.stderr
-    assert "icgi marginals grid.uai --observe 2=1 --engine unsure" in result.stderr
-    commands = [
-        shlex.split(line) for line in result.stderr.splitlines() if line.startswith("  icgi")
-    ]
-    assert commands
-    run(*commands[0][1:])  # more memory comes first: exact
+    commands = suggested(result.stderr)
+    assert 2 <= len(commands) <= 5
+    found = run(*commands[0], "--json")  # more memory comes first
+    assert json.loads(found.stdout)["status"] == "exact"
+    for command in commands[1:]:
+        assert command[:5] == ["marginals", "grid.uai", "--observe", "2=1", "--engine"]
+        assert not describe(command[5]).exact
+        run(*command, "--memory", "1G")
+
+
+def suggested(told: str) -> list[list[str]]:
+    """Words after `icgi` of every command that a refusal suggests."""
+    return [shlex.split(line)[1:] for line in told.splitlines() if line.startswith("  icgi ")]
+
+
+def engines_of(told: str) -> list[str]:
+    return [words[words.index("--engine") + 1] for words in suggested(told) if "--engine" in words]
+
+
+def test_a_refusal_suggests_general_engines_before_special_ones(run, grid, monkeypatch) -> None:
+    words = ["marginals", "grid.uai", "--memory", "100"]
+    for name in set(ENGINES) - {"auto", "jt", "tap", "unsure"}:
+        monkeypatch.delitem(ENGINES, name)
+    assert engines_of(run(*words, code=4).stderr) == ["tap", "unsure"]
+    monkeypatch.setitem(ENGINES, "lbp", "icgi.approx.lbp:LoopyBP")
+    assert engines_of(run(*words, code=4).stderr) == ["lbp", "tap", "unsure"]
+    monkeypatch.delitem(ENGINES, "lbp")
+    monkeypatch.delitem(ENGINES, "tap")
+    monkeypatch.delitem(ENGINES, "unsure")
+    told = run(*words, code=4).stderr
+    assert engines_of(told) == []
+    assert "--memory" in shlex.join(suggested(told)[0])
 
 
 def test_an_impossible_model_is_refused_before_anything_is_allocated(run) -> None:
     make("ea2d", "wide.uai", L=60)
     result = run("marginals", "wide.uai", "-o", "out.MAR", code=4)
     assert "GB" in result.stderr
-    assert "--engine unsure" in result.stderr
-    assert "-o out.MAR" in result.stderr
+    assert "pt" in engines_of(result.stderr)
+    assert "--memory" not in result.stderr.partition("What to do")[2], "no machine has that much"
+    assert all(words[2:4] == ["-o", "out.MAR"] for words in suggested(result.stderr))
     assert files() == {"wide.uai"}
 
 

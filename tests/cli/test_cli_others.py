@@ -218,6 +218,7 @@ def test_what_the_source_says_is_what_the_class_takes(name) -> None:
 def test_engines_explains_one(run) -> None:
     told = run("engines", "unsure").stdout
     assert "converged | budget spent | diverged" in told
+    assert "sequential | flooding | residual" in run("engines", "lbp").stdout
     assert "of every probability" in told
     assert "More words about it." in told
     assert "no options" in run("engines", "greedy").stdout

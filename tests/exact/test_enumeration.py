@@ -2,9 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
-import zoo
 from numpy.testing import assert_allclose
 
+import zoo
 from icgi.errors import EvidenceError, UnsupportedModelError
 from icgi.exact.enumeration import Enumerate
 from icgi.model.graph import FactorGraph

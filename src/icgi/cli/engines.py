@@ -70,10 +70,21 @@ def describe(name: str) -> Description | None:
     tree = ast.parse(text)
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == class_name:
-            summary, _, details = (ast.get_docstring(node) or "").partition("\n")
+            told = ast.get_docstring(node) or ""
+            alone = sum(place.partition(":")[0] == module for place in ENGINES.values()) == 1
+            if alone:  # a module says in words what its one class says in symbols
+                summary, details = _first_line(ast.get_docstring(tree) or "", name), told
+            else:
+                summary, _, details = told.partition("\n")
+            settings = _settings(node, tree, text)
             exact = module.startswith("icgi.exact")
-            return Description(name, summary, details.strip(), _settings(node, tree, text), exact)
+            return Description(name, summary, details.strip(), settings, exact)
     return None
+
+
+def _first_line(docstring: str, name: str) -> str:
+    line = docstring.partition("\n")[0].removeprefix(f"`{name}`: ")
+    return line[:1].upper() + line[1:]
 
 
 def approximate() -> list[Description]:
@@ -86,15 +97,7 @@ def approximate() -> list[Description]:
 
 def _settings(node: ast.ClassDef, tree: ast.Module, text: str) -> tuple[Option, ...]:
     lines = text.splitlines()
-    aliases = {
-        target.id: ast.unparse(statement.value)
-        for statement in tree.body
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
-        for target in (
-            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        )
-        if isinstance(target, ast.Name)
-    }
+    aliases = _imported_aliases(tree) | _aliases(tree)
     found = []
     for field in node.body:
         if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
@@ -106,6 +109,34 @@ def _settings(node: ast.ClassDef, tree: ast.Module, text: str) -> tuple[Option, 
             Option(field.target.id, _readable(aliases.get(kind, kind)), default.strip("'"), comment)
         )
     return tuple(found)
+
+
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    """Names that a module gives to other expressions, such as `Schedule = Literal[…]`."""
+    return {
+        target.id: ast.unparse(statement.value)
+        for statement in tree.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
+        for target in (
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
+        if isinstance(target, ast.Name)
+    }
+
+
+def _imported_aliases(tree: ast.Module) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for statement in tree.body:
+        if not isinstance(statement, ast.ImportFrom) or not (statement.module or "").startswith(
+            "icgi."
+        ):
+            continue
+        spec = find_spec(str(statement.module))
+        if spec is not None and spec.origin is not None:
+            there = _aliases(ast.parse(Path(spec.origin).read_text()))
+            names = {a.name: a.asname or a.name for a in statement.names}
+            found |= {names[name]: text for name, text in there.items() if name in names}
+    return found
 
 
 def _readable(kind: str) -> str:

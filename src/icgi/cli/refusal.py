@@ -16,6 +16,7 @@ from icgi.exact.junction_tree import readable_bytes
 from icgi.portfolio.auto import readable_seconds
 
 _SHOWN = 4  # commands with other engines
+_FIRST = ("icgi", "ttve", "pt", "gbp", "lbp")  # general and most accurate first; then as listed
 _LONGEST = 86400.0  # seconds of exact inference worth suggesting
 
 
@@ -88,7 +89,10 @@ def _planar(refused: Refused, words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _others(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Suggest a few approximate engines; a model may be outside the reach of the special ones."""
+    rank = {name: place for place, name in enumerate(_FIRST)}
+    found = sorted(approximate(), key=lambda each: rank.get(each.name, len(rank)))
     return [
         (shlex.join([*words, "--engine", each.name]), f"approximate: {each.summary}")
-        for each in approximate()[:_SHOWN]
+        for each in found[:_SHOWN]
     ]
