@@ -56,6 +56,8 @@ class Marginals:
     concentration: FloatArray | None = None  # n k  Dirichlet α, where the engine has one
     std_error: FloatArray | None = None  # n k  Monte-Carlo standard error, where there is one
     deviation: FloatArray | None = None  # n  between independent ensembles, ŝ of the paper
+    ess: FloatArray | None = None  # n k  effective number of independent draws, where sampled
+    rhat: FloatArray | None = None  # n k  split R-hat, where sampled; 0 for impossible states
     pairs: Mapping[tuple[int, int], FloatArray] | None = None  # joint tables of pairs, if computed
     stats: Mapping[str, float] = field(default_factory=dict)  # sweeps, residual, width, …
 

@@ -10,8 +10,9 @@ from icgi.data.store import Identity, LabelledSet
 from icgi.errors import IcgiError
 from icgi.exact.junction_tree import JunctionTree
 
-QUICK = Labelling(seconds=3.0, std_error=0.02)
-FORCED = Labelling(log2_table=2.0, seconds=3.0, std_error=0.02)  # nothing fits: sampling
+# the standard error ends these, not the seconds, so that a busy machine changes nothing
+QUICK = Labelling(seconds=600.0, std_error=0.02)
+FORCED = Labelling(log2_table=2.0, seconds=600.0, std_error=0.02)  # nothing fits: sampling
 
 
 def test_exact_where_the_tables_fit() -> None:

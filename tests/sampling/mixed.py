@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-import zoo
 from scipy import stats
 
+import zoo
 from icgi.exact.enumeration import Enumerate, joint
 from icgi.inference import Marginals
 from icgi.model.graph import FactorGraph

@@ -3,9 +3,9 @@ import time
 import mixed
 import numpy as np
 import pytest
-import zoo
 from numpy.testing import assert_array_equal
 
+import zoo
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Status
@@ -66,8 +66,7 @@ def test_two_modes_are_weighed_right() -> None:
 def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
     for name in ("grid-3x3", "zeros"):
         one, three = (
-            zoo.run(PopulationAnnealing(population=64, threads=threads), name)
-            for threads in (1, 3)
+            zoo.run(PopulationAnnealing(population=64, threads=threads), name) for threads in (1, 3)
         )
         assert_array_equal(one.probs, three.probs)
         assert one.log_z == three.log_z
@@ -108,6 +107,14 @@ def test_no_solution_is_explained() -> None:
     model = FactorGraph(np.full(4, 3), scopes, (differ,) * 6)
     with pytest.raises(UnsupportedModelError, match="larger population"):
         zoo.run(SMALL, model)
+
+
+def test_certain_states_are_not_rounded_past_certainty() -> None:
+    found = zoo.run(PopulationAnnealing(), "strong")
+    assert (found.probs >= 0).all()
+    assert (found.probs <= 1).all()
+    assert found.deviation.shape == (len(found.probs),)
+    assert found.rhat.max() == found.stats["rhat"]
 
 
 def test_memory_is_predicted() -> None:

@@ -3,9 +3,9 @@
 import mixed
 import numpy as np
 import pytest
-import zoo
 from numpy.testing import assert_allclose
 
+import zoo
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import ising_model
 from icgi.sampling import exchange
@@ -55,9 +55,7 @@ CASES = [("ising", move) for move in range(3)] + [
 def test_every_level_has_its_distribution(name: str, moves: int) -> None:
     aim, levels, found, walk, _ = run(MODELS[name], moves, 3000)
     cards = aim.model.cards
-    soft = mixed.log_joint(
-        FactorGraph(cards, aim.model.scopes, tuple(soften(aim.model)))
-    )
+    soft = mixed.log_joint(FactorGraph(cards, aim.model.scopes, tuple(soften(aim.model))))
     for t, scale in enumerate(levels):
         hard = aim.has_zeros and t == len(levels) - 1
         p = mixed.gibbs(mixed.log_joint(aim.model) if hard else scale * soft)

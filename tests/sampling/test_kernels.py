@@ -3,9 +3,9 @@
 import mixed
 import numpy as np
 import pytest
-import zoo
 from numpy.testing import assert_allclose
 
+import zoo
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import ising_model, potts_model
 from icgi.sampling import pairs, spins, tables

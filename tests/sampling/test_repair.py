@@ -1,6 +1,6 @@
 import numpy as np
-import zoo
 
+import zoo
 from icgi.model.graph import FactorGraph
 from icgi.sampling.repair import repair
 from icgi.sampling.streams import stream

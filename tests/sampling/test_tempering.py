@@ -3,9 +3,9 @@ import time
 import mixed
 import numpy as np
 import pytest
-import zoo
 from numpy.testing import assert_allclose, assert_array_equal
 
+import zoo
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Marginals, Status
@@ -189,6 +189,18 @@ def test_seconds_are_kept_to() -> None:
     found = zoo.run(ParallelTempering(), FERROMAGNET, budget=budget)
     assert time.perf_counter() - began < 2.0
     assert found.stats["sweeps"] > 20
+
+
+def test_reliability_is_told_for_every_variable_and_state() -> None:
+    found = run(ParallelTempering(), zoo.MODELS["zeros"], 1500)
+    possible = (found.probs > 0) & (found.probs < 1)
+    for values in (found.ess, found.rhat):
+        assert values.shape == found.probs.shape
+        assert (values[possible] > 0).all()
+    assert found.rhat.max() == found.stats["rhat"]
+    assert found.ess[possible].min() == found.stats["ess"]
+    assert found.deviation.shape == (len(found.probs),)
+    assert found.deviation.max() == found.stats["deviation_max"] > 0
 
 
 def test_memory_is_predicted() -> None:

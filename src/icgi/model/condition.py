@@ -90,6 +90,8 @@ def lift(marginals: "Marginals", alive: BoolArray) -> "Marginals":
         probs=_spread(marginals.probs, left, alive),
         concentration=_spread_optional(marginals.concentration, left, alive),
         std_error=_spread_optional(marginals.std_error, left, alive),
+        ess=_spread_optional(marginals.ess, left, alive),
+        rhat=_spread_optional(marginals.rhat, left, alive),
         pairs=None
         if marginals.pairs is None
         else {

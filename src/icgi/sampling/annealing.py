@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
@@ -230,9 +230,9 @@ def _combine(
     m = len(runs)
     log_zs = np.array([run.log_z for run in runs])
     log_z = float(logsumexp(log_zs)) - math.log(settings.runs)  # runs without a solution: Z = 0
-    weight = np.exp(log_zs - logsumexp(log_zs))
+    weight = softmax(log_zs)
     means = np.stack([run.mean for run in runs])
-    mean = weight @ means
+    mean, other = weight @ means, weight @ (1.0 - means)  # either is a sum without cancellation
     within = weight**2 @ np.stack([run.error for run in runs])
     around = (means - mean) ** 2
     between = (weight**2 @ around) * (m / (m - 1) if m > 1 else np.inf)
@@ -243,8 +243,9 @@ def _combine(
     spread = around.sum(0) / max(1, m - 1)
     rhat = np.sqrt(1.0 + np.where(spread > 1e-12, spread / np.maximum(inside, 1e-300), 0.0))
     known = aim.symmetric_slots
-    mean, error = np.where(known, 0.5, mean), np.where(known, 0.0, error)
-    rhat = np.where(known, 1.0, rhat)
+    mean, other = np.where(known, 0.5, mean), np.where(known, 0.5, other)
+    error, rhat = np.where(known, 0.0, error), np.where(known, 1.0, rhat)
+    deviation = np.where(known, 0.0, np.sqrt(spread))
     full = np.concatenate([np.exp(log_zs - log_z), np.zeros(settings.runs - m)])
     by_steps = float(np.mean([run.noise for run in runs])) / m
     log_z_error = max(float(full.std(ddof=1)) / math.sqrt(settings.runs), math.sqrt(by_steps))
@@ -263,10 +264,12 @@ def _combine(
     }
     sane = rhat.max() < RHAT and families >= FAMILIES and effective_runs > settings.runs / 2
     return Marginals(
-        aim.spread(mean, 1.0 - mean),
+        aim.spread(mean, other),
         Status.CONVERGED if sane else Status.BUDGET_SPENT,
         log_z + aim.log_count + aim.constant,
         std_error=aim.spread(error, error),
+        deviation=aim.spread(deviation, deviation).max(1),
+        rhat=aim.spread(rhat, rhat),
         stats=stats,
     )
 
@@ -299,5 +302,9 @@ def relax(  # type: ignore[no-untyped-def]
             sweep(model, state, r, scale, hard, stream, scratch, buffer, record)
             if record:
                 for slot in range(len(buffer)):
-                    local[r, slot] += buffer[slot] / sweeps
+                    local[r, slot] += buffer[slot]
+        if record:
+            # divided once: a sum of numbers up to one never rounds above their count
+            for slot in range(len(buffer)):
+                local[r, slot] /= sweeps
         weight[r], broken[r] = weigh(model, state, r)

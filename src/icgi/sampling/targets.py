@@ -10,7 +10,7 @@ zeros) leaves a violation or less to be expected at λ = 1.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,21 +68,42 @@ class Target:
         """Answer for a model whose zeros leave nothing free."""
         nothing = np.zeros((0, 0))
         stats = {"sweeps": 0.0, "rhat": 1.0, "log_z_std_error": 0.0}
-        certain = Marginals(nothing, Status.EXACT, self.constant, std_error=nothing, stats=stats)
-        return self.answer(certain)
+        return self.answer(
+            Marginals(
+                nothing,
+                Status.EXACT,
+                self.constant,
+                std_error=nothing,
+                deviation=np.zeros(0),
+                stats=stats,
+            )
+        )
 
     def answer(self, marginals: Marginals) -> Marginals:
         """Put fixed variables and removed states back into the marginals of `model`."""
-        shape = self.original.n_variables, self.original.max_states
-        probs, error = np.zeros(shape), np.zeros(shape)
+        probs = np.zeros((self.original.n_variables, self.original.max_states))
         probs[:, :1] = 1.0
-        width = marginals.probs.shape[1]
-        probs[self.free, :width] = marginals.probs
-        error[self.free, :width] = marginals.std_error
-        full = Marginals(
-            probs, marginals.status, marginals.log_z, std_error=error, stats=marginals.stats
+        probs[self.free, : marginals.probs.shape[1]] = marginals.probs
+        full = replace(
+            marginals,
+            probs=probs,
+            std_error=self._placed(marginals.std_error),
+            deviation=self._placed(marginals.deviation),
+            ess=self._placed(marginals.ess),
+            rhat=self._placed(marginals.rhat),
         )
         return lift(full, self.alive)
+
+    def _placed(self, values: FloatArray | None) -> FloatArray | None:
+        """Rows of the free variables among those of all variables, which are zero."""
+        if values is None:
+            return None
+        full = np.zeros((self.original.n_variables, self.original.max_states)[: values.ndim])
+        if values.ndim == 2:
+            full[self.free, : values.shape[1]] = values
+        else:
+            full[self.free] = values
+        return full
 
 
 def target(model: FactorGraph, kind: str = "auto") -> Target:

@@ -182,6 +182,9 @@ def _judge(crew: Crew, hottest: float) -> Marginals:
         Status.CONVERGED if mixed and whole else Status.BUDGET_SPENT,
         log_z,
         std_error=aim.spread(error, error),
+        deviation=aim.spread(summary.deviation, summary.deviation).max(1),
+        ess=aim.spread(summary.ess, summary.ess),
+        rhat=aim.spread(summary.rhat, summary.rhat),
         stats=stats,
     )
 
