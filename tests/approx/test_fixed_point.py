@@ -18,7 +18,9 @@ class Halving:
 
     def __call__(self, count: int) -> tuple[int, float]:
         self.calls += 1
-        for made in range(1, count + 1):
+        made = 0
+        while made < count:
+            made += 1
             self.sweeps += 1
             sleep(self.seconds)
             if 2.0**-self.sweeps <= self.tolerance:

@@ -1,4 +1,4 @@
-"""Tree-reweighted belief propagation: a valid distribution over forests, an upper bound of log Z."""
+"""Tree-reweighted BP: a valid distribution over forests, an upper bound of log Z."""
 
 import itertools
 

@@ -1,1 +1,1 @@
-"""Classical approximations: mean field, loopy and tree-reweighted belief propagation, TAP."""
+"""Classical approximations: mean field, loopy, tree-reweighted and generalised BP, TAP."""

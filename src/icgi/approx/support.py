@@ -151,7 +151,7 @@ def _search(z, preference, rng, effort):  # type: ignore[no-untyped-def]
         for j in range(n):
             open_ = z.left[j] > 1 and z.touching_start[j] < z.touching_start[j + 1]
             if open_ and (i < 0 or z.left[j] + tie[j] < z.left[i] + tie[i]):
-                i = j
+                i = np.int64(j)
         if i < 0:
             return True
         k = _draw(z, i, preference, rng)

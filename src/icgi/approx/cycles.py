@@ -1,0 +1,222 @@
+"""Short cycles of a model's graph: the loops that become regions.
+
+Chordless cycles are listed by length, and of these a basis of the cycle space is kept, by Gaussian
+elimination over GF(2) with one bit per edge.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from icgi.approx.regions import Region
+from icgi.model.graph import BoolArray, FactorGraph, IntArray
+from icgi.model.ordering import neighbours
+
+SEARCH_STEPS = 2 * 10**8  # path extensions in the search for cycles, about a second
+MOST_CANDIDATES = 10**6  # cycles that are tried; those kept are independent, so at most e − n + 1
+BASIS_WORDS = 2**25  # size of the matrix over GF(2) that decides on independence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cycles:
+    """Cycles of the primal graph, and whether the search was cut short."""
+
+    regions: list[Region]
+    found: int
+    cut: bool
+
+
+def cycles(model: FactorGraph, longest: int) -> Cycles:
+    """Independent chordless cycles of up to `longest` variables, shortest first.
+
+    Cycles with a chord are sums of shorter ones. Of all cycles a basis is kept, because regions
+    that repeat what others say make the counting numbers large and the beliefs worse (Welling 2004;
+    Gelfand, Welling 2012); each region lies at variables of many neighbours where it can, which on
+    complete graphs gives the star of triangles.
+    """
+    start, neighbour = neighbours(model)
+    n = model.n_variables
+    rank = np.empty(n, np.int64)
+    rank[np.argsort(-np.diff(start), kind="stable")] = np.arange(n)
+    edge = _edge_numbers(start, neighbour)
+    scopes = [s for s in model.scopes if len(s) > 2]
+    covered = [(s[0], *pair) for s in scopes for pair in combinations(s[1:], 2)]
+    basis = _Basis.of(len(neighbour) // 2, start, neighbour, edge)
+    for triangle in covered:
+        basis.add(np.array(triangle))
+    kept: list[Region] = []
+    found, cut = 0, False
+    for length in range(3, longest + 1):
+        paths, stopped = _cycles(start, neighbour, rank, length, MOST_CANDIDATES, SEARCH_STEPS)
+        found += len(paths)
+        cut = cut or stopped
+        chosen = basis.add_all(paths)
+        kept += [tuple(sorted(path)) for path in paths[chosen].tolist()]
+    return Cycles(kept, found, cut)
+
+
+@dataclass(slots=True, eq=False)
+class _Basis:
+    """Cycles as rows over GF(2) in echelon form, one column per edge; without room, every cycle."""
+
+    rows: NDArray[np.uint64]  # r w   bits
+    pivot: IntArray  # e    row whose leading edge this is, −1 for none
+    size: IntArray  # number of rows, in an array of one
+    start: IntArray
+    neighbour: IntArray
+    edge: IntArray
+
+    @classmethod
+    def of(cls, edges: int, start: IntArray, neighbour: IntArray, edge: IntArray) -> "_Basis":
+        words = (edges + 63) // 64
+        rank = max(edges - len(start) + 1, 0) + _parts(start, neighbour)
+        rank = rank if rank * words <= BASIS_WORDS else 0
+        rows = np.zeros((rank, words), np.uint64)
+        return cls(rows, np.full(edges, -1), np.zeros(1, np.int64), start, neighbour, edge)
+
+    def add_all(self, paths: IntArray) -> BoolArray:
+        """Mask of the cycles that are independent of those before them."""
+        if not len(self.rows):
+            return np.ones(len(paths), bool)
+        chosen: BoolArray = _add_cycles(
+            paths, self.start, self.neighbour, self.edge, self.rows, self.pivot, self.size
+        )
+        return chosen
+
+    def add(self, path: IntArray) -> None:
+        self.add_all(path[None])
+
+
+def _parts(start: IntArray, neighbour: IntArray) -> int:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(start) - 1
+    graph = csr_array((np.ones(len(neighbour), np.int8), neighbour, start), shape=(n, n))
+    return int(connected_components(graph, directed=False)[0])
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(start, neighbour, i, j):  # type: ignore[no-untyped-def]
+    """Place of j in the ascending list of i's neighbours."""
+    low, high = start[i], start[i + 1]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if neighbour[middle] <= j:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@numba.njit(cache=True, nogil=True)
+def _edge_numbers(start, neighbour):  # type: ignore[no-untyped-def]
+    """Number of the undirected edge at each place of the neighbour lists."""
+    edge = np.empty(len(neighbour), np.int64)
+    count = 0
+    for i in range(len(start) - 1):
+        for e in range(start[i], start[i + 1]):
+            if neighbour[e] > i:
+                edge[e] = count
+                count += 1
+            else:
+                edge[e] = edge[_find(start, neighbour, neighbour[e], i)]
+    return edge
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_cycles(paths, start, neighbour, edge, rows, pivot, size):  # type: ignore[no-untyped-def]
+    """Reduce each cycle by the rows there are; what is left of it, if anything, is a new row."""
+    chosen = np.zeros(len(paths), np.bool_)
+    row = np.empty(rows.shape[1], np.uint64)
+    one = np.uint64(1)
+    for p in range(len(paths)):
+        if size[0] == len(rows):
+            break  # as many as there can be
+        row[:] = 0
+        length = paths.shape[1]
+        first = rows.shape[1]
+        for a in range(length):
+            i, j = paths[p, a], paths[p, (a + 1) % length]
+            e = edge[_find(start, neighbour, i, j)]
+            row[e >> 6] ^= one << np.uint64(e & 63)
+            first = min(first, e >> 6)
+        for w in range(first, len(row)):
+            while row[w] != 0:
+                low = 0
+                while not (row[w] >> np.uint64(low)) & one:
+                    low += 1
+                r = pivot[64 * w + low]
+                if r < 0:
+                    pivot[64 * w + low] = size[0]
+                    rows[size[0]] = row
+                    size[0] += 1
+                    chosen[p] = True
+                    break
+                for v in range(w, len(row)):
+                    row[v] ^= rows[r, v]
+            if chosen[p]:
+                break
+    return chosen
+
+
+@numba.njit(cache=True, nogil=True)
+def _cycles(start, neighbour, rank, length, most, steps):  # type: ignore[no-untyped-def]
+    """Chordless cycles of one length, each once: from its vertex of least rank, one direction.
+
+    The second value says that the search stopped early, at `most` cycles or after so many steps.
+    """
+    n = len(rank)
+    found = np.empty((64, length), np.int64)
+    count = 0
+    root_near = np.full(n, -1, np.int64)  # last root that has this neighbour
+    chords = np.zeros(n, np.int64)  # path vertices next to it, root and tip excepted
+    inside = np.zeros(n, np.bool_)
+    path, place = np.empty(length, np.int64), np.empty(length, np.int64)
+    by_rank = np.argsort(rank)
+    for s in range(n):
+        root = by_rank[s]
+        for e in range(start[root], start[root + 1]):
+            root_near[neighbour[e]] = root
+        path[0], place[0] = root, start[root]
+        inside[root] = True
+        depth = 0
+        while depth >= 0:
+            tip = path[depth]
+            if place[depth] == start[tip + 1]:
+                inside[tip] = False
+                depth -= 1
+                if depth > 0:  # the tip before is the tip again
+                    for e in range(start[path[depth]], start[path[depth] + 1]):
+                        chords[neighbour[e]] -= 1
+                continue
+            v = neighbour[place[depth]]
+            place[depth] += 1
+            steps -= 1
+            if rank[v] < s or inside[v] or chords[v] > 0:
+                continue
+            closes = depth > 0 and root_near[v] == root
+            if depth + 2 == length:
+                if closes and rank[path[1]] < rank[v]:
+                    if count == most or steps < 0:
+                        return found[:count], True
+                    if count == len(found):
+                        larger = np.empty((2 * count, length), np.int64)
+                        larger[:count] = found
+                        found = larger
+                    found[count, : depth + 1] = path[: depth + 1]
+                    found[count, depth + 1] = v
+                    count += 1
+            elif not closes:
+                if steps < 0:
+                    return found[:count], True
+                if depth > 0:
+                    for e in range(start[tip], start[tip + 1]):
+                        chords[neighbour[e]] += 1
+                depth += 1
+                path[depth], place[depth] = v, start[v]
+                inside[v] = True
+    return found[:count], False
