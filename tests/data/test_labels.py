@@ -90,6 +90,8 @@ def test_presets_at_smoke_scale_keep_their_roles() -> None:
     rows = list(source("sk-paper", "smoke"))
     assert {identity.family for identity, _ in rows} == {"sk"}
     assert max(model.n_variables for _, model in rows) <= 100
+    for name in ("n", "beta", "h"):
+        assert len({identity.parameters[name] for identity, _ in rows}) > 1
     roles = {identity.split for identity, _ in source("sk-paper", "small")}
     assert {"train", "validation", "in-distribution test", "out-of-distribution test"} <= roles
 

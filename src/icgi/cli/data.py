@@ -9,6 +9,8 @@ import typer
 
 from icgi.cli import options, output
 
+SMALLEST, LARGEST = 1e-5, 2.0  # ends of the plot: smaller errors and larger R-hats are drawn there
+
 
 def run(
     verb: Annotated[str, typer.Argument(metavar="info", help="What to do: info.")],
@@ -32,7 +34,7 @@ def run(
     if json:
         summary = {"description": stored.manifest["description"], "damaged": bad, "groups": rows}
         for row in rows:
-            row.pop("errors")
+            row.pop("sampled")
         typer.echo(json_format.dumps(summary, indent=1))
         return
     output.title(f"{stored.manifest['description']}: {len(stored)} instances")
@@ -49,7 +51,7 @@ def run(
 def _rows(stored: Any) -> list[dict[str, Any]]:
     answers = {row["instance"]: row for row in stored.answers()}
     groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    for identity, _ in stored.models():
+    for identity in stored.identities():
         groups[identity.family, identity.split].append(answers.get(identity.name))
     rows = []
     for (family, split), found in sorted(groups.items()):
@@ -67,7 +69,11 @@ def _rows(stored: Any) -> list[dict[str, Any]]:
                 "max_std_error": max((row["max_std_error"] for row in done), default=0.0),
                 "max_s_hat": max((row["max_s_hat"] for row in done), default=0.0),
                 "unconverged": sum(row["r_hat"] > 1.05 for row in done),
-                "errors": [row["max_std_error"] for row in done if row["method"] == "pt"],
+                "sampled": [
+                    (row["max_std_error"], row["max_s_hat"], row["r_hat"])
+                    for row in done
+                    if row["method"] == "pt"
+                ],
             }
         )
     return rows
@@ -88,14 +94,14 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Methods per group; how the reliability of sampled labels is distributed."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     import numpy as np
 
-    sampled = {f"{r['family']} {r['split']}": r["errors"] for r in rows if r["errors"]}
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
     names = [f"{r['family']} {r['split']}" for r in rows]
     bottom = np.zeros(len(rows))
     for method in sorted({m for r in rows for m in r["methods"]}):
@@ -103,16 +109,27 @@ def _plot(rows: list[dict[str, Any]], path: Path) -> None:
         axes[0].barh(names, heights, left=bottom, label=method)
         bottom += heights
     axes[0].set_xlabel("labelled instances")
-    axes[0].legend(frameon=False)
-    for name, errors in sampled.items():
-        values = np.sort(errors)
-        axes[1].plot(values, np.arange(1, len(values) + 1) / len(values), label=name, marker=".")
-    axes[1].set_xlabel("largest standard error of an instance")
-    axes[1].set_ylabel("share of sampled instances")
+    if bottom.any():
+        axes[0].legend(frameon=False)
+    sampled = [(f"{r['family']} {r['split']}", np.array(r["sampled"])) for r in rows]
+    sampled = [(name, values) for name, values in sampled if len(values)]
+    for name, values in sampled:
+        share = np.arange(1, len(values) + 1) / len(values)
+        error, s_hat = np.maximum(np.sort(values[:, :2], axis=0), SMALLEST).T
+        (line,) = axes[1].step(error, share, where="post", marker=".", label=name)
+        axes[1].step(s_hat, share, where="post", linestyle=":", color=line.get_color())
+        rhat = np.minimum(np.sort(values[:, 2]), LARGEST)
+        axes[2].step(rhat, share, where="post", marker=".", label=name)
+    axes[1].set_xlabel("largest standard error (dotted: ŝ) of an instance")
+    axes[2].set_xlabel("R-hat of an instance")
+    axes[2].axvline(1.05, color="grey", linewidth=1)
+    for axis in axes[1:]:
+        axis.set_ylabel("share of sampled instances")
+        axis.set_ylim(0, 1.05)
+        if not sampled:
+            axis.text(0.5, 0.5, "every label is exact", ha="center", transform=axis.transAxes)
     if sampled:
         axes[1].set_xscale("log")
         axes[1].legend(frameon=False, fontsize="small")
-    else:
-        axes[1].text(0.5, 0.5, "every label is exact", ha="center", transform=axes[1].transAxes)
     figure.savefig(path, dpi=120)
     plt.close(figure)

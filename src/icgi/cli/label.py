@@ -1,8 +1,9 @@
 """`icgi label`: reference marginals for a whole set, with their reliability."""
 
+import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +12,8 @@ from icgi.errors import IcgiError
 
 if TYPE_CHECKING:
     from icgi.data.store import Identity, Label, LabelledSet
+
+FEWEST = 5  # instances before the time left is guessed
 
 
 def run(
@@ -43,15 +46,17 @@ def run(
     ] = 0.005,
     memory: options.Memory = "4G",
     workers: Annotated[
-        int, typer.Option("--workers", metavar="N", min=1, help="Processes.", show_default="cores")
-    ] = 0,
+        int | None,
+        typer.Option("--workers", metavar="N", min=1, help="Processes.", show_default="cores"),
+    ] = None,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
     """Label what has no label yet: exact where the tables fit, tempering elsewhere.
 
     Stop it at any time and run the same command again: at most the instances in flight are lost.
-    Nothing is left out because it is hard; its standard error is stored with it.
+    Nothing is left out because it is hard; its standard error is stored with it. Memory is shared
+    out among the workers.
     """
     import os
 
@@ -60,14 +65,22 @@ def run(
     if scale not in ("smoke", "small", "paper"):
         raise typer.BadParameter("give smoke, small or paper", param_hint="--scale")
     stored = _open(source, out, scale, quiet)  # type: ignore[arg-type]
-    settings = Labelling(table_bytes=options.bytes_of(memory), seconds=seconds, std_error=error)
+    crew = workers or os.cpu_count() or 1
+    share = options.bytes_of(memory) // crew
+    settings = Labelling(table_bytes=share, seconds=seconds, std_error=error)
     left = len(stored) - len(stored.labelled())
     output.note(f"{stored.folder}: {len(stored)} instances, {left} without a label", quiet)
-    watch = _Progress(left, quiet)
-    count = label_set(stored, settings, seed, workers or os.cpu_count() or 1, watch.done)
-    watch.close()
+    with _Progress(left, quiet) as watch:
+        try:
+            count = label_set(stored, settings, seed, min(crew, max(left, 1)), watch.done)
+        except KeyboardInterrupt:
+            output.note(f"{watch.count} labels are kept; the same command goes on from here", quiet)
+            raise
     if not quiet:
         typer.echo(f"{stored.folder}: {count} labelled now, {len(stored.labelled())} in all")
+    if watch.failed:
+        listed = "\n".join(f"  {name}: {reason}" for name, reason in watch.failed.items())
+        raise IcgiError(f"{len(watch.failed)} instances have no label:\n{listed}")
 
 
 def _open(
@@ -90,36 +103,53 @@ def _open(
 
 
 class _Progress:
-    """A bar on a terminal, otherwise a line now and then; the estimate is from measured times."""
+    """A bar on a terminal, otherwise a line now and then.
+
+    Instances come in random order, so the mean pace so far is a fair guess at that to come.
+    """
 
     def __init__(self, total: int, quiet: bool) -> None:
-        import sys
-
-        self.total, self.count, self.began, self.last = total, 0, time.monotonic(), 0.0
-        self.quiet = quiet
-        self.bar = None
+        self.total, self.count, self.quiet = total, 0, quiet
+        self.failed: dict[str, str] = {}
+        self.began = self.last = time.monotonic()
+        self.bar: Any = None
         if sys.stderr.isatty() and not quiet and total:
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
             self.bar = Progress(
-                "{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+                "{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[left]}",
                 console=Console(stderr=True), transient=True,
             )  # fmt: skip
-            self.task = self.bar.add_task("labelling", total=total)
-            self.bar.start()
+            self.task = self.bar.add_task("labelling", total=total, left="")
 
-    def done(self, identity: "Identity", label: "Label") -> None:
-        self.count += 1
+    def __enter__(self) -> "_Progress":
         if self.bar is not None:
-            text = f"{identity.name} ({label.method})"
-            self.bar.update(self.task, advance=1, description=text[:50])
-        elif not self.quiet and time.monotonic() - self.last > 10:
-            self.last = time.monotonic()
-            pace = (self.last - self.began) / self.count
-            left = pace * (self.total - self.count)
-            output.note(f"{self.count} of {self.total}, about {left:.0f} s left")
+            self.bar.start()
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+    def done(self, identity: "Identity", found: "Label | str") -> None:
+        """Count one instance; `found` is its label or why there is none."""
+        if isinstance(found, str):
+            self.failed[identity.name] = found
+        self.count += 1
+        if self.bar is not None:
+            method = "no label" if isinstance(found, str) else found.method
+            text = f"{identity.name} ({method})"
+            self.bar.update(self.task, advance=1, description=text[:50], left=self.left())
+        elif not self.quiet and time.monotonic() - self.last > 10:
+            self.last = time.monotonic()
+            output.note(f"{self.count} of {self.total}{self.left()}")
+
+    def left(self) -> str:
+        """Say how long the rest will take, once there is something to judge by."""
+        from icgi.portfolio.auto import readable_seconds
+
+        if self.count < min(FEWEST, self.total):
+            return ""
+        pace = (time.monotonic() - self.began) / self.count
+        return f", about {readable_seconds(pace * (self.total - self.count))} left"

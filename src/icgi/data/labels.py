@@ -1,23 +1,28 @@
 """Reference marginals: exact where the tables fit, tempering with a stated error elsewhere."""
 
+import math
 import multiprocessing
+import os
+import signal
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
 
 from icgi.approx.tap import ThoulessAndersonPalmer
-from icgi.data.store import Identity, Label, LabelledSet
+from icgi.data.store import SHARD, Identity, Label, LabelledSet
 from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.exact.junction_tree import solve
 from icgi.exact.pfaffian import Pfaffian
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import Conditioned, Evidence, condition, lift
-from icgi.model.graph import FactorGraph
+from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import as_ising
 from icgi.portfolio.auto import forecast
 from icgi.sampling.tempering import ParallelTempering
@@ -69,7 +74,7 @@ def _sampled(question: Conditioned, settings: Labelling, rng: Generator, began: 
     sweeps = FIRST_SWEEPS
     while True:
         left = settings.seconds - (time.perf_counter() - began)
-        budget = Budget(sweeps, seconds=max(left, 1.0), table_bytes=settings.table_bytes)
+        budget = Budget(sweeps, seconds=max(left, 0.01), table_bytes=settings.table_bytes)
         answer = lift(settings.tempering(question.model, budget, rng), question.alive)
         assert answer.std_error is not None
         worst = float(answer.std_error.max(initial=0.0))
@@ -87,8 +92,16 @@ def _sampled(question: Conditioned, settings: Labelling, rng: Generator, began: 
                 float(answer.stats["rhat"]),
                 spent,
                 _tap_check(question, answer, rng),
+                _draws(answer),
             )
         sweeps *= 2
+
+
+def _draws(answer: Marginals) -> FloatArray:
+    """Effective number of draws of each variable's worst state; infinite where all is certain."""
+    assert answer.ess is not None
+    assert answer.std_error is not None
+    return np.asarray(np.where(answer.std_error > 0, answer.ess, np.inf).min(1, initial=np.inf))
 
 
 def _tap_check(question: Conditioned, answer: Marginals, rng: Generator) -> dict[str, float]:
@@ -107,57 +120,108 @@ def _tap_check(question: Conditioned, answer: Marginals, rng: Generator) -> dict
     return {"tap": float(np.abs(other.probs - answer.probs).sum(1).mean()), "tap_converged": 1.0}
 
 
+Found = tuple[Identity, Label | str]
+"""An instance with its label, or with the reason why there is none."""
+
+
 def label_set(
     stored: LabelledSet,
     settings: Labelling,
     seed: int = 0,
     workers: int = 0,
-    done: Callable[[Identity, Label], None] = lambda identity, label: None,
+    done: Callable[[Identity, Label | str], None] = lambda identity, found: None,
 ) -> int:
     """Label what has no label yet; returns how many. Stopping loses at most what is in flight.
 
-    Every instance has its own random stream, from the seed and its name, so the labels do not
-    depend on the number of workers or on where a run was interrupted.
+    Work is done by `workers` processes, or in this one if there are none.
+
+    Every instance has its own random stream, from the seed and its name, so labels do not depend
+    on the number of workers or on where a run was interrupted, unless the seconds end them. An
+    instance that no method can label is told to `done` with the reason, and tried again next time.
     """
+    stored.note_labelling({"seed": seed, **_described(settings)})
     finished = stored.labelled()
-    todo = [(i, m) for i, m in stored.models() if i.name not in finished]
+    todo = (item for item in _shuffled(stored, seed) if item[0].name not in finished)
     count = 0
     try:
         for identity, found in _run(todo, settings, seed, workers):
-            stored.append(identity.name, found)
+            if isinstance(found, Label):
+                stored.append(identity.name, found)
+                count += 1
+                if count % SHARD == 0:
+                    stored.compact()
             done(identity, found)
-            count += 1
-            if count % 256 == 0:
-                stored.compact()
     finally:
         stored.compact()
     return count
 
 
+def _described(settings: Labelling) -> dict[str, object]:
+    """Settings as JSON can hold them; threads do not matter to the answer."""
+    words = asdict(settings)
+    words["tempering"].pop("threads")
+    words["seconds"] = settings.seconds if math.isfinite(settings.seconds) else None
+    return words
+
+
+def _shuffled(stored: LabelledSet, seed: int) -> Iterator[tuple[Identity, FactorGraph]]:
+    """Instances in random order within each shard: sets are sorted by size, time left is not."""
+    rng = np.random.default_rng(seed)
+    for part in stored.shards():
+        for k in rng.permutation(len(part)):
+            yield part[k]
+
+
 def _run(
     todo: Iterable[tuple[Identity, FactorGraph]], settings: Labelling, seed: int, workers: int
-) -> Iterator[tuple[Identity, Label]]:
-    if workers <= 1:
+) -> Iterator[Found]:
+    if workers < 1:
         for identity, model in todo:
             yield identity, _one(model, settings, seed, identity)
         return
+    alone = replace(settings, tempering=replace(settings.tempering, threads=1))
     context = multiprocessing.get_context("spawn")  # threads and fork do not mix
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        waiting: dict[Future[Label], Identity] = {}
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_follow) as pool:
+        waiting: dict[Future[Label | str], Identity] = {}
         queue = iter(todo)
         try:
             while True:
                 while len(waiting) < 2 * workers and (item := next(queue, None)) is not None:
                     identity, model = item
-                    waiting[pool.submit(_one, model, settings, seed, identity)] = identity
+                    waiting[pool.submit(_one, model, alone, seed, identity)] = identity
                 if not waiting:
                     return
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                     yield waiting.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise IcgiError(
+                "a worker process ended by itself, most likely for lack of memory; what was "
+                "labelled is kept: run again with fewer --workers or less --memory"
+            ) from error
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            if waiting:  # interrupted: nobody wants what is in flight
+                for child in set(multiprocessing.active_children()) - others:
+                    child.terminate()
+                pool.shutdown(cancel_futures=True)
 
 
-def _one(model: FactorGraph, settings: Labelling, seed: int, identity: Identity) -> Label:
+def _follow() -> None:
+    """Make a worker leave interrupts to its parent, and end when the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _one(model: FactorGraph, settings: Labelling, seed: int, identity: Identity) -> Label | str:
     stream = np.random.default_rng([seed, zlib.crc32(identity.name.encode())])
-    return label(model, settings, stream, identity.evidence)
+    try:
+        return label(model, settings, stream, identity.evidence)
+    except IcgiError as reason:
+        return str(reason)

@@ -3,7 +3,7 @@
     manifest.json            what the set is, seeds, versions, a hash of every shard
     models-00000.parquet     one row per instance: identity and the model as flat arrays
     answers-00000.parquet    one row per labelled instance: how, how sure, log Z
-    marginals-00000.parquet  one row per variable of it: probabilities, their errors, ŝ
+    marginals-00000.parquet  one row per variable of it: probabilities, errors, ŝ, draws
     pending.jsonl            answers not yet in a shard; at most one line is lost when interrupted
 
 A set is append-only: labelling adds shards, an interrupted run goes on where it stopped.
@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.wiring import Wiring, unwire, wiring
 
 FORMAT = 1
-SHARD = 256  # answers of a shard
+SHARD = 256  # instances of a shard, at most
+KEPT = 4  # shards of labels in memory while a set is streamed
+NUMBERS = 2**24  # table entries after which a shard of models ends, however few they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Label:
     r_hat: float = 1.0
     seconds: float = 0.0
     checks: Mapping[str, float] = field(default_factory=dict)  # differences from other methods
+    ess: FloatArray | None = None  # n  effective number of independent draws; None where exact
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,18 +103,19 @@ class LabelledSet:
         shards: list[dict[str, Any]] = []
         rows: list[dict[str, Any]] = []
         families: dict[str, int] = {}
-        count = 0
+        count = size = 0
         seen: set[str] = set()
         for identity, model in instances:
             if identity.name in seen:
                 raise IcgiError(f"two instances are called {identity.name!r}; names identify them")
             seen.add(identity.name)
             rows.append(_model_row(identity, model))
+            size += len(rows[-1]["values"])
             families[identity.family] = families.get(identity.family, 0) + 1
             count += 1
-            if len(rows) == SHARD:
+            if len(rows) == SHARD or size > NUMBERS:
                 shards.append(_write_shard(folder, "models", len(shards), rows))
-                rows = []
+                rows, size = [], 0
         if rows:
             shards.append(_write_shard(folder, "models", len(shards), rows))
         _write_manifest(
@@ -122,6 +127,7 @@ class LabelledSet:
                 "source": dict(source or {}),
                 "instances": count,
                 "families": families,
+                "labelling": [],
                 "models": shards,
                 "answers": [],
                 "marginals": [],
@@ -144,10 +150,25 @@ class LabelledSet:
 
     def models(self, split: str | None = None) -> Iterator[tuple[Identity, FactorGraph]]:
         """Every instance with its model, a shard at a time."""
+        for shard in self.shards():
+            yield from (item for item in shard if split in (None, item[0].split))
+
+    def shards(self) -> Iterator[Sequence[tuple[Identity, FactorGraph]]]:
+        """Instances of each shard; a model is made when it is asked for."""
+        return (Shard(self._table(shard["file"])) for shard in self.manifest["models"])
+
+    def identities(self) -> Iterator[Identity]:
+        """What every instance is, without its model."""
+        columns = ["instance", "family", "split", "parameters", "evidence"]
         for shard in self.manifest["models"]:
-            for row in self._rows(shard["file"]):
-                if split is None or row["split"] == split:
-                    yield _identity(row), _model(row)
+            yield from map(_identity, self._rows(shard["file"], columns))
+
+    def note_labelling(self, settings: Mapping[str, Any]) -> None:
+        """Write into the manifest how labels are made from here on, with seed and version."""
+        entry = {"icgi": __version__, **settings}
+        if entry not in self.manifest.setdefault("labelling", []):
+            self.manifest["labelling"].append(entry)
+            _write_manifest(self.folder, self.manifest)
 
     def labelled(self) -> set[str]:
         """Names of the instances that have an answer, in a shard or pending."""
@@ -162,11 +183,23 @@ class LabelledSet:
         return self.stream()
 
     def stream(self, split: str | None = None) -> Iterator[Labelled]:
-        """Labelled instances in the order of the models; unlabelled ones are left out."""
-        labels = self._labels()
+        """Labelled instances in the order of the models; unlabelled ones are left out.
+
+        Labels are read a shard at a time, those last used are kept.
+        """
+        where = {
+            row["instance"]: number
+            for number, shard in enumerate(self.manifest["answers"])
+            for row in self._rows(shard["file"], ["instance"])
+        }
+        pending = {a["instance"]: _label(a, rows) for a, rows in self._pending()}
+        read = lru_cache(KEPT)(self._labels)
         for identity, model in self.models(split):
-            if identity.name in labels:
-                yield Labelled(identity, model, labels[identity.name])
+            name = identity.name
+            if name in where:
+                yield Labelled(identity, model, read(where[name])[name])
+            elif name in pending:
+                yield Labelled(identity, model, pending[name])
 
     def append(self, name: str, label: Label) -> None:
         """Add one answer; it survives whatever happens after this call."""
@@ -217,29 +250,42 @@ class LabelledSet:
             if answer["instance"] not in stored:
                 yield answer, rows
 
-    def _labels(self) -> dict[str, Label]:
+    def _labels(self, number: int) -> dict[str, Label]:
+        """Labels of one shard."""
         rows: dict[str, list[dict[str, Any]]] = {}
-        for shard in self.manifest["marginals"]:
-            for row in self._rows(shard["file"]):
-                rows.setdefault(row["instance"], []).append(row)
-        for _, pending in self._pending():
-            for row in pending:
-                rows.setdefault(row["instance"], []).append(row)
-        return {
-            answer["instance"]: _label(answer, rows.get(answer["instance"], []))
-            for answer in self.answers()
-        }
+        for row in self._rows(self.manifest["marginals"][number]["file"]):
+            rows.setdefault(row["instance"], []).append(row)
+        answers = self._rows(self.manifest["answers"][number]["file"])
+        return {a["instance"]: _label(a, rows.get(a["instance"], [])) for a in answers}
 
     def _rows(self, file: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._table(file, columns).to_pylist()
+        return rows
+
+    def _table(self, file: str, columns: Sequence[str] | None = None) -> Any:
         path = self.folder / file
         try:
-            table = _parquet().read_table(path, columns=list(columns) if columns else None)
+            return _parquet().read_table(path, columns=list(columns) if columns else None)
         except (OSError, ValueError) as error:
             raise ModelFormatError(
                 f"{path} cannot be read ({error}); restore it, or label the set again"
             ) from error
-        rows: list[dict[str, Any]] = table.to_pylist()
-        return rows
+
+
+class Shard(Sequence[tuple[Identity, FactorGraph]]):
+    """Instances of one file, made one by one from its columns."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getitem__(self, k: Any) -> Any:
+        row = {name: self._table[name][int(k)] for name in self._table.column_names}
+        words = {name: row[name].as_py() for name in ("instance", "family", "split")}
+        texts = {name: row[name].as_py() for name in ("parameters", "evidence")}
+        return _identity({**words, **texts}), _model(row)
 
 
 def _parquet() -> Any:
@@ -278,15 +324,16 @@ def _identity(row: Mapping[str, Any]) -> Identity:
 
 
 def _model(row: Mapping[str, Any]) -> FactorGraph:
-    def ints(key: str) -> Any:
-        return np.array(row[key], dtype=np.int64)
+    """Model from the arrow values of its row; arrays are not taken apart into numbers."""
+
+    def array(key: str) -> Any:
+        return row[key].values.to_numpy(zero_copy_only=False)
 
     flat = Wiring(
-        ints("cards"), ints("scope_start"), ints("scope"), ints("table_start"),
-        np.array(row["values"], dtype=np.float64),
-    )  # fmt: skip
-    names = tuple(row["names"]) if row["names"] is not None else None
-    return unwire(flat, FactorGraph(flat.cards, (), (), names))
+        array("cards"), array("scope_start"), array("scope"), array("table_start"), array("values")
+    )
+    names = row["names"].as_py()
+    return unwire(flat, FactorGraph(flat.cards, (), (), None if names is None else tuple(names)))
 
 
 def _answer_row(name: str, label: Label) -> dict[str, Any]:
@@ -313,6 +360,7 @@ def _marginal_rows(name: str, label: Label) -> list[dict[str, Any]]:
             "probs": row.tolist(),
             "std_error": None if label.std_error is None else label.std_error[i].tolist(),
             "s_hat": 0.0 if label.s_hat is None else float(label.s_hat[i]),
+            "ess": None if label.ess is None else float(label.ess[i]),
             "method": label.method,
         }
         for i, row in enumerate(label.probs)
@@ -332,6 +380,7 @@ def _label(answer: Mapping[str, Any], rows: list[dict[str, Any]]) -> Label:
         answer["r_hat"],
         answer["seconds"],
         json.loads(answer["checks"]),
+        None if exact else np.array([row["ess"] for row in rows], dtype=np.float64),
     )
 
 
@@ -364,7 +413,7 @@ def _schema(kind: str) -> Any:
         },
         "marginals": {
             "instance": text, "variable": whole, "probs": pa.list_(real),
-            "std_error": pa.list_(real), "s_hat": real, "method": text,
+            "std_error": pa.list_(real), "s_hat": real, "ess": real, "method": text,
         },
     }  # fmt: skip
     return pa.schema(list(columns[kind].items()))
