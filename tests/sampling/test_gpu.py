@@ -9,7 +9,7 @@ from icgi.data.families import FAMILIES
 from icgi.errors import UnsupportedModelError
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget
-from icgi.sampling import gpu
+from icgi.sampling import gpu, gpu_batches
 from icgi.sampling.gpu import GpuTempering
 
 
@@ -22,7 +22,7 @@ def test_without_a_device_it_says_what_to_use() -> None:
 
 def test_sites_of_one_colour_share_no_edge() -> None:
     model = FAMILIES["er"].sample(np.random.default_rng(0), n=60, p=0.2)
-    w = gpu._pairwise(model)
+    w = gpu_batches.pairwise(model)
     colour = np.empty(60, int)
     for c in range(len(w.colour_start) - 1):
         colour[w.sites[w.colour_start[c] : w.colour_start[c + 1]]] = c
@@ -34,7 +34,7 @@ def test_sites_of_one_colour_share_no_edge() -> None:
 def test_adjacency_holds_the_energy() -> None:
     rng = np.random.default_rng(1)
     model = zoo.random_model(rng, [2, 3, 4, 2], [(0, 1), (1, 2), (2, 0), (3,), (1, 0), ()])
-    w = gpu._pairwise(model)
+    w = gpu_batches.pairwise(model)
     x = [1, 2, 3, 0]
     energy = w.constant + sum(w.fields[i, x[i]] for i in range(4))
     for i in range(4):
@@ -49,7 +49,7 @@ def test_adjacency_holds_the_energy() -> None:
 @pytest.mark.parametrize("bad", ["ternary-factors", "zeros"])
 def test_refuses_what_it_cannot_do(bad: str) -> None:
     with pytest.raises(UnsupportedModelError, match="--engine pt"):
-        gpu._pairwise(zoo.MODELS[bad])
+        gpu_batches.pairwise(zoo.MODELS[bad])
 
 
 def mixed(rng: np.random.Generator) -> list:

@@ -163,13 +163,13 @@ def _kernel(model: FactorGraph, kind: str) -> tuple[Kernel, float, BoolArray]:
     none = np.zeros(int(model.cards.sum()), dtype=np.bool_)
     ising = as_ising(model) if kind in ("auto", "spins") else None
     if ising is not None:
-        return spins(ising), ising.constant, _symmetric(ising)
+        return spins(ising), ising.constant, symmetric_spins(ising)
     if kind in ("auto", "pairs") and max(map(len, model.scopes), default=0) <= 2:
         return pairs(model, soften(model)), 0.0, none
     return as_tables(model), 0.0, none
 
 
-def _symmetric(ising: IsingArrays) -> BoolArray:
+def symmetric_spins(ising: IsingArrays) -> BoolArray:
     """Spins in components without fields: p(s) = p(−s), so each is up with probability ½."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
