@@ -19,6 +19,7 @@ ENGINES: dict[str, str] = {
     "trbp": "icgi.approx.trbp:TreeReweightedBP",
     "gbp": "icgi.approx.gbp:GeneralisedBP",
     "tap": "icgi.approx.tap:ThoulessAndersonPalmer",
+    "ttve": "icgi.elimination.engine:TensorTrainElimination",
     "pt": "icgi.sampling.tempering:ParallelTempering",
     "pa": "icgi.sampling.annealing:PopulationAnnealing",
     "pt-gpu": "icgi.sampling.gpu:GpuTempering",

@@ -6,7 +6,8 @@ from numpy.testing import assert_allclose
 
 import zoo
 from icgi.data.families import FAMILIES
-from icgi.elimination.engine import SOUND_SPREAD, TensorTrainElimination
+from icgi.elimination.engine import SOUND_SPREAD, STEEP, TensorTrainElimination
+from icgi.elimination.potentials import potentials
 from icgi.elimination.run import NEGATIVE
 from icgi.errors import BudgetError
 from icgi.exact.enumeration import Enumerate
@@ -26,13 +27,13 @@ def models(draw: st.DrawFn) -> FactorGraph:
     arities = st.integers(0, min(n, 3))
     scopes = [tuple(draw(st.permutations(range(n)))[: draw(arities)]) for _ in range(count)]
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    scale = draw(st.sampled_from([0.1, 1.0, 3.0]))
+    scale = draw(st.sampled_from([0.1, 1.0, 3.0, 6.0, 30.0, 200.0]))
     zeros = draw(st.sampled_from([0.0, 0.3]))
     return zoo.random_model(rng, cards, scopes, scale=scale, zeros=zeros)
 
 
 PROPERTY = settings(
-    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 
 
@@ -78,6 +79,22 @@ def test_a_failed_check_is_never_called_converged(model: FactorGraph, rank: int)
         assert found.stats.get("spread", 0.0) <= SOUND_SPREAD * model.n_variables
     if found.status is Status.EXACT:
         assert_allclose(found.probs, zoo.run(Enumerate(), model).probs, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [30.0, 300.0])
+def test_digits_below_double_precision_are_never_called_exact(scale: float) -> None:
+    """Too large for dense tables and too steep for trains: whatever comes out is not exact."""
+    rng = np.random.default_rng(4)
+    model = zoo.random_model(
+        rng, [2] * 30, [(i, j) for i in range(30) for j in range(i)], scale=scale
+    )
+    engine = TensorTrainElimination(
+        rank=4, max_rank=4, exact_entries=0, escalate=False, halving=False, samples=0
+    )
+    assert potentials(model).steepness > STEEP
+    found = zoo.run(engine, model)
+    assert found.status is not Status.EXACT
+    assert_allclose(found.probs.sum(1), 1.0)
 
 
 def test_evidence_and_permuted_variables_change_nothing() -> None:

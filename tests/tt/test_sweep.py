@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from numba.typed import List
 from numpy.testing import assert_allclose
 
 from icgi.tt.contract import (
@@ -19,7 +20,7 @@ from icgi.tt.truncate import by_gram, by_svd, inverse_factor
 CASES = [(2, 3, 4, 2, 2), (3, 1, 2, 1, 4), (2, 4, 4, 1, 1), (4, 2, 3, 3, 1)]  # d a b v w
 
 
-@pytest.fixture()
+@pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
 
@@ -89,8 +90,8 @@ def test_compress_without_cutting_multiplies_and_sums(
     weights = rng.normal(size=d)
     one = np.ones((1, 1))
     opened = 2 if gone < 0 else -1
-    out, *_, log, marginal, marginal_log, worst, _, _ = compress(
-        cores, tables, envs, gone, weights, opened, one, one, one, one,
+    out, *_, log, marginal, marginal_log, worst, _, _, _, _ = compress(
+        List(cores), List(tables), List(envs), gone, weights, opened, one, one, one, one,
         np.full(4, 64), 3.0, 1e-14, qr,
     )  # fmt: skip
     expected = dense(cores) * dense([t.transpose(1, 0, 2) for t in tables])
@@ -114,8 +115,8 @@ def test_environment_protects_what_it_sees(rng: np.random.Generator) -> None:
     exact = inner(cores, envs)
     errors = []
     for weight in (0.0, 30.0):
-        out, *_, log, _, _, _, _, _ = compress(
-            cores, tables, envs, -1, np.ones(2), -1, one, one, one, one,
+        out, *_, log, _, _, _, _, _, _, _ = compress(
+            List(cores), List(tables), List(envs), -1, np.ones(2), -1, one, one, one, one,
             np.full(4, 2), weight, 1e-14, True,
         )  # fmt: skip
         errors.append(abs(inner(out, envs) * np.exp(log) - exact))

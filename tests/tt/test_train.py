@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from icgi.tt.train import decompose, dense, inner, insert, multiply, rounded, sum_out
+from icgi.tt.train import carried, decompose, dense, inner, insert, multiply, rounded, sum_out
 
 
-@pytest.fixture()
+@pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(5)
 
@@ -17,6 +17,14 @@ SHAPES = [(3,), (2, 2), (2, 3, 4), (2, 1, 3, 2), (2, 2, 2, 2, 2)]
 def test_decompose_and_dense_are_inverse(rng: np.random.Generator, shape: tuple[int, ...]) -> None:
     tensor = rng.normal(size=shape)
     assert_allclose(dense(decompose(tensor)), tensor, atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (4, 2, 2), (2, 2, 5), (1, 3)])
+def test_carried_entries_keep_every_digit(rng: np.random.Generator, shape: tuple[int, ...]) -> None:
+    tensor = np.exp(rng.normal(scale=200.0, size=shape))
+    assert (dense(carried(tensor)) == tensor).all()
+    parity = np.indices(shape).sum(0) % 2 * 1.0
+    assert max(core.shape[2] for core in carried(parity)) <= 2
 
 
 @pytest.mark.parametrize("shape", SHAPES)

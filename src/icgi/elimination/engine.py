@@ -23,14 +23,19 @@ from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
-from icgi.model.ordering import greedy_order
+from icgi.model.ordering import Order, greedy_order
 from icgi.model.reduce import components
 
 # The range of log ⟨F_t, B_t⟩ over the steps tracks the true error over ten orders of magnitude
 # (docs/engines/ttve.md); above this an answer is not trusted.
 SOUND_SPREAD = 0.05
 EXACT_SHARE = 1e-13  # discarded weight that is rounding
+_UNCUT = 1e-9  # discarded weight that no missing rank explains
 _DENSE_TOTAL = 2**23  # entries of all dense tables together
+# Log range of a table beyond which the digits that decide may be below those of double precision:
+# a train then cannot be called exact, and small models go to logarithms.
+STEEP = 20.0
+_LEAST_ANGLE = math.log(1e-5)  # cancellation that leaves ten digits
 _SHARE_FLOOR = 0.02  # effective sample share below which the samples contradict the train
 _RAW_GAP = 0.1  # mean |raw − reweighted| beyond noise that contradicts it, too
 
@@ -77,14 +82,16 @@ class TensorTrainElimination:
 
     def _connected(self, model: FactorGraph, clock: _Clock, rng: Generator) -> Marginals:
         order = greedy_order(model, "min-fill")
-        entries = min(self.exact_entries, clock.budget.table_bytes / 8)
-        if 2.0**order.log2_table <= entries and 2.0**order.log2_entries <= _DENSE_TOTAL:
-            dense, log_z = eliminate_dense(model, np.asarray(order.variables))
-            return Marginals(dense, Status.EXACT, log_z, stats={"dense": 1.0})
+        fits = 2.0**order.log2_entries <= min(_DENSE_TOTAL, clock.budget.table_bytes / 16)
+        if fits and 2.0**order.log2_table <= self.exact_entries:
+            return _dense(model, order)
         spins = as_ising(model)
         if spins is not None and not spins.fields.any() and model.n_variables > 1:
             return self._mirrored(model, clock, rng)
-        return self._compressed(model, clock, rng)
+        pots = potentials(model)
+        if fits and pots.steepness > STEEP:
+            return _dense(model, order)
+        return self._compressed(model, pots, order if fits else None, clock, rng)
 
     def _mirrored(self, model: FactorGraph, clock: _Clock, rng: Generator) -> Marginals:
         """Spins without fields: all marginals are ½; with one spin held, log Z = log 2 + log Z₀."""
@@ -99,13 +106,22 @@ class TensorTrainElimination:
             stats={**_merged(answers), "symmetric": 1.0},
         )
 
-    def _compressed(self, model: FactorGraph, clock: _Clock, rng: Generator) -> Marginals:
-        pots = potentials(model)
+    def _compressed(
+        self,
+        model: FactorGraph,
+        pots: Potentials,
+        order: Order | None,
+        clock: _Clock,
+        rng: Generator,
+    ) -> Marginals:
+        """Marginals from trains; where these fail, by an order whose dense tables fit."""
         rank = _affordable(model, pots, self.rank, clock.budget)
         best: _Attempt | None = None
         for attempt in self._attempts(model, pots, rank, clock, rng):
             if best is None or attempt.badness < best.badness:
                 best = attempt
+            if order is not None and (self.escalate if not attempt.sound else attempt.rounded):
+                return _dense(model, order)
             if attempt.sound or clock.spent:
                 break
         if best is None:
@@ -120,7 +136,8 @@ class TensorTrainElimination:
             drawn = self._check(model, pots, best, rng, stats)
         status = Status.DIVERGED
         if best.sound and (drawn is None or drawn):
-            status = Status.EXACT if best.exact else Status.CONVERGED
+            exact = best.exact and pots.steepness <= STEEP
+            status = Status.EXACT if exact else Status.CONVERGED
         elif clock.spent:
             status = Status.BUDGET_SPENT
         return Marginals(best.last.probs, status, best.log_z, stats=stats)
@@ -221,7 +238,14 @@ class _Attempt:
 
     @property
     def exact(self) -> bool:
-        return self.last.eps_max <= EXACT_SHARE and self.last.spread <= 1e-10
+        last = self.last
+        kept = last.eps_max <= EXACT_SHARE and last.angle >= _LEAST_ANGLE
+        return kept and last.spread <= 1e-10
+
+    @property
+    def rounded(self) -> bool:
+        """Whether nothing was cut and digits are missing all the same."""
+        return self.last.eps_max <= _UNCUT and not self.exact
 
     @property
     def log_z(self) -> float | None:
@@ -239,6 +263,7 @@ class _Attempt:
             "eps_sum": self.last.eps_sum,
             "eps_max": self.last.eps_max,
             "drift": self.last.drift,
+            "angle": self.last.angle,
             "negative": self.last.negative,
             "change": change,
             "env_weight": self.cut.env_weight,
@@ -258,6 +283,11 @@ class _Clock:
     @property
     def spent(self) -> bool:
         return time.perf_counter() > self._end
+
+
+def _dense(model: FactorGraph, order: Order) -> Marginals:
+    probs, log_z = eliminate_dense(model, np.asarray(order.variables))
+    return Marginals(probs, Status.EXACT, log_z, stats={"dense": 1.0})
 
 
 _SEVERITY = [Status.EXACT, Status.CONVERGED, Status.BUDGET_SPENT, Status.DIVERGED]
@@ -309,6 +339,7 @@ def _total(values: list[float | None]) -> float | None:
     return float(sum(known)) if len(known) == len(values) else None
 
 
+_LEAST = {"sample_share", "angle"}
 _ADDED = {"eps_sum", "drift", "spread", "predicted_cost", "sample_log_z"}
 
 
@@ -321,7 +352,7 @@ def _merged(parts: list[Marginals]) -> dict[str, float]:
                 out[key] = value
             elif key in _ADDED:
                 out[key] += value
-            elif key == "sample_share":
+            elif key in _LEAST:
                 out[key] = min(out[key], value)
             else:
                 out[key] = max(out[key], value)

@@ -126,7 +126,7 @@ def _table(w, e, card):  # type: ignore[no-untyped-def]
 @numba.njit(cache=True, nogil=True)
 def _gauge_to(  # type: ignore[no-untyped-def]
     act, count, low, high, valid, slot, cores, env, tape, cards, one,
-    gl, ol, gr, or_, logl, logr, qr,
+    gl, ol, gr, or_, logl, logr, norml, normr, qr,
 ):  # fmt: skip
     """Move the cached gauges and overlaps up to the range [low, high] from both sides."""
     for j in range(valid[0], low):
@@ -134,11 +134,12 @@ def _gauge_to(  # type: ignore[no-untyped-def]
         s = slot[u]
         core = cores[s]
         e = _env_core(tape, env[u], cards[u])
-        before, over, log = one, one, 0.0
+        before, over, log, norm = one, one, 0.0, 0.0
         if j > 0:
             p = slot[act[j - 1]]
-            before, over, log = gl[p], ol[p], logl[p]
-        gl[s] = gauge_left(core, before, qr)
+            before, over, log, norm = gl[p], ol[p], logl[p], norml[p]
+        gl[s], more = gauge_left(core, before, qr)
+        norml[s] = norm + more
         ol[s], more = scaled(overlap_left(core, e, over))
         logl[s] = log + more
     valid[0] = max(valid[0], low)
@@ -147,12 +148,13 @@ def _gauge_to(  # type: ignore[no-untyped-def]
         s = slot[u]
         core = cores[s]
         e = _env_core(tape, env[u], cards[u])
-        after, over, log = one, one, 0.0
+        after, over, log, norm = one, one, 0.0, 0.0
         if j < count - 1:
             p = slot[act[j + 1]]
-            after, over, log = gr[p], or_[p], logr[p]
+            after, over, log, norm = gr[p], or_[p], logr[p], normr[p]
         table = np.ones((1, cards[u], 1))
-        gr[s] = gauge_right(core, table, after, qr)
+        gr[s], more = gauge_right(core, table, after, qr)
+        normr[s] = norm + more
         or_[s], more = scaled(overlap_right(core, table, e, over))
         logr[s] = log + more
     valid[1] = max(valid[1], count - 1 - high)
@@ -162,7 +164,8 @@ def _gauge_to(  # type: ignore[no-untyped-def]
 def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
     """Eliminate everything; `tape` holds B_t. Returns the tape of F'_t, its logs, and the errors.
 
-    Errors per step: largest discarded share, summed squared share, drift of the log overlap.
+    Errors per step: largest discarded share, summed squared share, drift of the log overlap, and
+    the log of the norm of F'_t.
     """
     cards = steps.cards
     total = len(steps.site)
@@ -173,7 +176,7 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
     right = np.zeros(total, np.int64)
     used = 0
     logs = np.zeros(count_steps)  # log scale of F'_t
-    errors = np.zeros((count_steps, 3))
+    errors = np.zeros((count_steps, 4))
     slots = steps.frontier + 1
     act = np.empty(slots, np.int64)
     caps = np.empty(slots, np.int64)
@@ -186,12 +189,13 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
     gl, ol = [empty2] * slots, [empty2] * slots
     gr, or_ = [empty2] * slots, [empty2] * slots
     logl, logr = np.zeros(slots), np.zeros(slots)
+    norml, normr = np.zeros(slots), np.zeros(slots)
     env = np.full(len(cards), -1, np.int64)
     valid = np.zeros(2, np.int64)
     one = np.ones((1, 1))
     plain = np.ones((1, np.max(cards), 1))
     count = 0
-    log_f, sign = 0.0, 1.0
+    log_f, log_norm, sign = 0.0, 0.0, 1.0
     for t in range(count_steps):
         v = steps.variable[t]
         first, end = steps.site_start[t], steps.site_start[t + 1]
@@ -209,6 +213,7 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
                 n_free -= 1
                 slot[u] = free[n_free]
                 cores[slot[u]] = _fresh_core(cards[u], bond, w.leg[u])
+                log_norm += 0.5 * np.log(np.sum(w.leg[u] * w.leg[u]))
                 _insert(act, count, j, u)
                 count += 1
             if u == v:
@@ -219,9 +224,9 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
         valid[1] = min(valid[1], count - 1 - high)
         _gauge_to(
             act, count, low, high, valid, slot, cores, env, tape, cards, one,
-            gl, ol, gr, or_, logl, logr, cut.qr,
+            gl, ol, gr, or_, logl, logr, norml, normr, cut.qr,
         )  # fmt: skip
-        logs[t] = log_f
+        logs[t], errors[t, 3] = log_f, log_norm
         for q in range(m):
             core = cores[slot[steps.site[first + q]]]
             data = _grown(data, used + core.size)
@@ -237,6 +242,7 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
                 z += core[x, 0, 0] * w.omega[v, x]
             sign = 1.0 if z > 0.0 else -1.0
             log_f += np.log(abs(z)) if z != 0.0 else -np.inf
+            log_norm = log_f
             free[n_free] = slot[v]
             n_free += 1
             count = 0
@@ -249,13 +255,13 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
             if q != gone:
                 envs[q] = _env_core(tape, first + q, cards[steps.site[first + q]])
         g0, o0, g1, o1 = one, one, one, one
-        log_left = 0.0
+        log_left, norm_left, norm_right = 0.0, 0.0, 0.0
         if low > 0:
             p = slot[act[low - 1]]
-            g0, o0, log_left = gl[p], ol[p], logl[p]
+            g0, o0, log_left, norm_left = gl[p], ol[p], logl[p], norml[p]
         if high < count - 1:
             p = slot[act[high + 1]]
-            g1, o1 = gr[p], or_[p]
+            g1, o1, norm_right = gr[p], or_[p], normr[p]
         weights = w.omega[v] if v >= 0 else w.omega[0]
         if gone >= 0:
             _remove(act, count, low + gone)
@@ -267,10 +273,11 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
             if q != gone:
                 ranks[q] = caps[j]
                 j += 1
-        out, gauges, overlaps, more, log, _, _, worst, discarded, drift = compress(
+        out, gauges, overlaps, more, log, _, _, worst, discarded, drift, norm, norms = compress(
             range_cores, tables, envs, gone, weights, -1, g0, o0, g1, o1,
             ranks, cut.env_weight, cut.tolerance, cut.qr,
         )  # fmt: skip
+        log_norm = log_f + norm_left + norm + norm_right
         log_f += log
         errors[t, 0], errors[t, 1], errors[t, 2] = worst, discarded, drift
         for q in range(m):
@@ -281,7 +288,8 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
                 n_free += 1
                 cores[s] = empty3
                 continue
-            cores[s], gl[s], ol[s], logl[s] = out[q], gauges[q], overlaps[q], log_left + more[q]
+            cores[s], gl[s], ol[s] = out[q], gauges[q], overlaps[q]
+            logl[s], norml[s] = log_left + more[q], norm_left + norms[q]
         kept = m - 1 if gone >= 0 else m
         valid[0] = low + kept - 1
         valid[1] = count - (low + kept)
@@ -292,7 +300,7 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
 def backward(steps, w, tape, logs, cut, record):  # type: ignore[no-untyped-def]
     """Walk back; `tape` holds F'_t. Returns masses n k, log Z_t per step, B's tape, errors.
 
-    With `record` false no tape is kept.
+    Errors as in the forward pass, with the norm of B'_t. With `record` false no tape is kept.
     """
     cards = steps.cards
     total = len(steps.site)
@@ -302,7 +310,7 @@ def backward(steps, w, tape, logs, cut, record):  # type: ignore[no-untyped-def]
     left = np.zeros(total, np.int64)
     right = np.zeros(total, np.int64)
     used = 0
-    errors = np.zeros((count_steps, 3))
+    errors = np.zeros((count_steps, 4))
     log_z = np.full(count_steps, np.nan)
     mass = np.zeros(w.omega.shape)
     slots = steps.frontier + 1
@@ -317,6 +325,7 @@ def backward(steps, w, tape, logs, cut, record):  # type: ignore[no-untyped-def]
     gl, ol = [empty2] * slots, [empty2] * slots
     gr, or_ = [empty2] * slots, [empty2] * slots
     logl, logr = np.zeros(slots), np.zeros(slots)
+    norml, normr = np.zeros(slots), np.zeros(slots)
     env = np.full(len(cards), -1, np.int64)
     valid = np.zeros(2, np.int64)
     one = np.ones((1, 1))
@@ -357,26 +366,29 @@ def backward(steps, w, tape, logs, cut, record):  # type: ignore[no-untyped-def]
             count += 1
         _gauge_to(
             act, count, low, high, valid, slot, cores, env, tape, cards, one,
-            gl, ol, gr, or_, logl, logr, cut.qr,
+            gl, ol, gr, or_, logl, logr, norml, normr, cut.qr,
         )  # fmt: skip
         g0, o0, g1, o1 = one, one, one, one
-        log_left, log_right = 0.0, 0.0
+        log_left, log_right, norm_left, norm_right = 0.0, 0.0, 0.0, 0.0
         if low > 0:
             p = slot[act[low - 1]]
-            g0, o0, log_left = gl[p], ol[p], logl[p]
+            g0, o0, log_left, norm_left = gl[p], ol[p], logl[p], norml[p]
         if high < count - 1:
             p = slot[act[high + 1]]
-            g1, o1, log_right = gr[p], or_[p], logr[p]
+            g1, o1, log_right, norm_right = gr[p], or_[p], logr[p], normr[p]
         range_cores = [cores[slot[steps.site[first + q]]] for q in range(m)]
         tables = [_table(w, first + q, cards[steps.site[first + q]]) for q in range(m)]
         envs = [_env_core(tape, first + q, cards[steps.site[first + q]]) for q in range(m)]
         _bond_caps(act, count, cards, cut.rank, caps)
         ranks = caps[low : low + m].copy()
-        out, gauges, overlaps, more, log, p_v, p_log, worst, discarded, drift = compress(
+        (
+            out, gauges, overlaps, more, log, p_v, p_log, worst, discarded, drift, norm, norms,
+        ) = compress(
             range_cores, tables, envs, -1, w.omega[0], pivot, g0, o0, g1, o1,
             ranks, cut.env_weight, cut.tolerance, cut.qr,
         )  # fmt: skip
         errors[t, 0], errors[t, 1], errors[t, 2] = worst, discarded, drift
+        errors[t, 3] = log_b + norm_left + norm + norm_right
         if pivot >= 0:
             z = np.sum(p_v)
             mass[v, : cards[v]] = p_v / z
@@ -385,7 +397,8 @@ def backward(steps, w, tape, logs, cut, record):  # type: ignore[no-untyped-def]
         log_b += log
         for q in range(m):
             s = slot[steps.site[first + q]]
-            cores[s], gl[s], ol[s], logl[s] = out[q], gauges[q], overlaps[q], log_left + more[q]
+            cores[s], gl[s], ol[s] = out[q], gauges[q], overlaps[q]
+            logl[s], norml[s] = log_left + more[q], norm_left + norms[q]
         valid[0] = low + m - 1
         valid[1] = count - (low + m)
         length = m

@@ -8,9 +8,10 @@ import numpy as np
 from icgi.elimination.layout import Layout
 from icgi.elimination.passes import Steps, Weights
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.tt.train import decompose
+from icgi.tt.train import carried, decompose
 
 _TRAIN_TOLERANCE = 1e-14  # of singular values, for the exact train of a wide factor
+_SMALLEST = 1e-5  # entries below this share of the largest would lose digits in an SVD
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +30,16 @@ class Potentials:
     wide_scope: IntArray
     wide: tuple[FloatArray, ...]
     constant: float
+
+    @property
+    def steepness(self) -> float:
+        """Largest range of the logarithms in one table, zeros aside."""
+        ranges = [np.ptp(t[np.isfinite(t)]) for t in (*self.unary, *self.wide)]
+        if self.pair.size:
+            top = np.maximum.reduceat(self.pair, self.pair_start[:-1])
+            floor = np.where(np.isneginf(self.pair), np.inf, self.pair)
+            ranges.append((top - np.minimum.reduceat(floor, self.pair_start[:-1])).max())
+        return float(max(ranges, default=0.0))
 
     @property
     def stars(self) -> tuple[IntArray, IntArray]:
@@ -150,7 +161,9 @@ def _wide_tables(
         first = int(layout.site_start[s])
         sites = layout.site[first : int(layout.site_start[s + 1])].tolist()
         where = sorted(range(len(scope)), key=lambda a: sites.index(scope[a]))
-        cores = iter(decompose(tables[f].transpose(where), _TRAIN_TOLERANCE))
+        table = tables[f].transpose(where)
+        even = table.min() > _SMALLEST * table.max()
+        cores = iter(decompose(table, _TRAIN_TOLERANCE) if even else carried(table))
         bond = 1
         for q, u in enumerate(sites):
             d = int(pots.cards[u])

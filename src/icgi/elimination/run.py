@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from icgi.elimination.layout import Layout
 from icgi.elimination.passes import Cut, Tape, backward, forward, unary_tape
 from icgi.elimination.potentials import Potentials, steps_of, weights
-from icgi.model.graph import FloatArray
+from icgi.model.graph import FloatArray, IntArray
 
 NEGATIVE = -0.01  # a raw probability below this is not rounding
 
@@ -18,6 +19,7 @@ NEGATIVE = -0.01  # a raw probability below this is not rounding
 class Pass:
     """One forward and one backward pass: raw marginals, log Z, and the accounts."""
 
+    cards: IntArray  # n
     mass: FloatArray  # n k      raw: rows sum to one, entries may be negative
     log_z: float  # of the forward pass
     log_z_back: float
@@ -25,6 +27,7 @@ class Pass:
     eps_max: float  # largest share of environment-weighted norm discarded at one bond
     eps_sum: float  # Σ_t ε_t, ε_t² the sum over the bonds of step t
     drift: float  # Σ of log changes of ⟨F, B⟩ by the truncations of both passes
+    angle: float  # log of the smallest ⟨F_t, B_t⟩ / ‖F_t‖‖B_t‖: digits that cancel
     forward: Tape
     backward: Tape
 
@@ -43,8 +46,9 @@ class Pass:
     def probs(self) -> FloatArray:
         """Marginals: raw masses clipped at zero and normalised; uniform where nothing is left."""
         raw = np.where(np.isfinite(self.mass), self.mass, 0.0).clip(0.0)
-        total = raw.sum(1, keepdims=True)
-        return np.asarray(np.divide(raw, total, out=np.zeros_like(raw), where=total > 0))
+        nothing = ~(raw.sum(1) > 0)
+        raw[nothing] = np.arange(raw.shape[1]) < self.cards[nothing, None]
+        return np.asarray(raw / raw.sum(1, keepdims=True))
 
 
 def both_passes(
@@ -54,11 +58,16 @@ def both_passes(
     w = weights(pots, layout, scale)
     steps = steps_of(layout, pots.cards)
     tape = unary_tape(steps, w.omega) if env is None else env
-    past, logs, log_f, sign, errors_f = forward(steps, w, tape, cut)
-    mass, log_steps, log_b, future, errors_b = backward(steps, w, past, logs, cut, True)
+    try:
+        past, logs, log_f, sign, errors_f = forward(steps, w, tape, cut)
+        mass, log_steps, log_b, future, errors_b = backward(steps, w, past, logs, cut, True)
+    except np.linalg.LinAlgError:  # numbers beyond the range of double precision
+        return _lost(pots.cards, unary_tape(steps, w.omega))
     errors = np.concatenate([errors_f, errors_b])
     eliminates = layout.step_variable >= 0
+    angles = (log_steps - errors_f[:, 3] - errors_b[:, 3])[eliminates]
     return Pass(
+        pots.cards,
         mass,
         log_f + w.log_constant if sign > 0 else np.nan,
         log_b + w.log_constant,
@@ -66,9 +75,17 @@ def both_passes(
         float(errors[:, 0].max(initial=0.0)),
         float(np.sqrt(errors[:, 1]).sum()),
         float(errors[:, 2].sum()),
+        float(angles.min(initial=0.0)),
         past,
         future,
     )
+
+
+def _lost(cards: IntArray, tape: Tape) -> Pass:
+    """Pass that says nothing and fails every check."""
+    nan = math.nan
+    mass = np.full((len(cards), int(cards.max())), nan)
+    return Pass(cards, mass, nan, nan, np.array([nan]), 1.0, 1.0, nan, nan, tape, tape)
 
 
 def distance(first: FloatArray, second: FloatArray) -> float:

@@ -146,17 +146,23 @@ def dense_site(core, table):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def scaled(array):  # type: ignore[no-untyped-def]
-    """Array of Frobenius norm one, and the logarithm of its norm; zero stays zero."""
+    """Array of Frobenius norm one, and the logarithm of its norm; what has none becomes zero."""
     norm = np.sqrt(np.sum(array * array))
-    if not (norm > 0.0 and norm < np.inf):
-        return array, -np.inf if norm == 0.0 else np.nan
-    return array / norm, np.log(norm)
+    if norm > 0.0 and norm < np.inf:
+        return array / norm, np.log(norm)
+    peak = np.max(np.abs(array))  # squares may have left the range of numbers
+    if not (peak > 0.0 and peak < np.inf):
+        return np.zeros_like(array), -np.inf
+    array = array / peak
+    norm = np.sqrt(np.sum(array * array))
+    return array / norm, np.log(norm) + np.log(peak)
 
 
 @numba.njit(cache=True, nogil=True)
 def unit_trace(gram):  # type: ignore[no-untyped-def]
-    """Scale a gram in place to trace one; zero stays zero."""
+    """Scale a gram in place to trace one, and half the log of its trace; zero stays zero."""
     trace = np.trace(gram)
-    if trace > 0.0:
-        gram *= 1.0 / trace
-    return gram
+    if not trace > 0.0:
+        return gram, -np.inf
+    gram /= trace
+    return gram, 0.5 * np.log(trace)

@@ -26,7 +26,7 @@ from icgi.tt.truncate import by_gram, by_svd, triangle
 
 @numba.njit(cache=True, nogil=True)
 def gauge_right(core, table, gauge, qr):  # type: ignore[no-untyped-def]
-    """Gauge at the left bond of a site, from the gauge at its right bond."""
+    """Gauge at the left bond of a site from that at its right bond, and the log of its scale."""
     if not qr:
         return unit_trace(gram_right(core, table, gauge))
     h = dense_site(core, table)
@@ -35,12 +35,12 @@ def gauge_right(core, table, gauge, qr):  # type: ignore[no-untyped-def]
     stacked = np.empty((d * rows, left))
     for x in range(d):
         stacked[x * rows : (x + 1) * rows] = np.dot(gauge, h[x].T)
-    return scaled(triangle(stacked))[0]
+    return scaled(triangle(stacked))
 
 
 @numba.njit(cache=True, nogil=True)
 def gauge_left(core, gauge, qr):  # type: ignore[no-untyped-def]
-    """Gauge at the right bond of a site, from the gauge at its left bond."""
+    """Gauge at the right bond of a site from that at its left bond, and the log of its scale."""
     if not qr:
         return unit_trace(gram_left(core, gauge))
     d, _, right = core.shape
@@ -48,15 +48,28 @@ def gauge_left(core, gauge, qr):  # type: ignore[no-untyped-def]
     stacked = np.empty((d * rows, right))
     for x in range(d):
         stacked[x * rows : (x + 1) * rows] = np.dot(gauge, core[x])
-    return scaled(triangle(stacked))[0]
+    return scaled(triangle(stacked))
 
 
 @numba.njit(cache=True, nogil=True)
 def _through(matrix, gauge, qr):  # type: ignore[no-untyped-def]
     """Gauge of a right bond seen through a matrix (left bond, right bond)."""
     if qr:
-        return scaled(triangle(np.dot(gauge, matrix.T)))[0]
+        return scaled(triangle(np.dot(gauge, matrix.T)))
     return unit_trace(np.dot(matrix, np.dot(gauge, matrix.T)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _log_norm(core, left, right, qr):  # type: ignore[no-untyped-def]
+    """Log of the norm of a train of which all but one core is in the gauges."""
+    total = 0.0
+    for x in range(core.shape[0]):
+        if qr:
+            part = np.dot(np.dot(left, core[x]), right.T)
+            total += np.sum(part * part)
+        else:
+            total += np.sum(np.dot(left, core[x]) * np.dot(core[x], right))
+    return 0.5 * np.log(total) if total > 0.0 else -np.inf
 
 
 @numba.njit(cache=True, nogil=True)
@@ -96,7 +109,8 @@ def compress(  # type: ignore[no-untyped-def]
     -------
     New cores (an empty one at `gone`), gauges and overlaps after each site, log of the scale taken
     out, marginal at `opened` and the log of its scale, largest and summed squared discarded share,
-    summed change of log overlap.
+    summed change of log overlap, log of the norm of the whole train in units of both end gauges,
+    logs of the scales of the gauges after each site.
     """
     m = len(cores)
     right_gauge = [end_gauge] * m
@@ -107,10 +121,10 @@ def compress(  # type: ignore[no-untyped-def]
         bridge = summed(cores[gone], tables[gone], weights)
     for q in range(m - 1, 0, -1):
         if q == gone:
-            right_gauge[q - 1] = _through(bridge, right_gauge[q], qr)
+            right_gauge[q - 1] = _through(bridge, right_gauge[q], qr)[0]
             moved = np.dot(bridge, right_overlap[q])
         else:
-            right_gauge[q - 1] = gauge_right(cores[q], tables[q], right_gauge[q], qr)
+            right_gauge[q - 1] = gauge_right(cores[q], tables[q], right_gauge[q], qr)[0]
             moved = overlap_right(cores[q], tables[q], envs[q], right_overlap[q])
         right_overlap[q - 1], log = scaled(moved)
         right_log[q - 1] = right_log[q] + log
@@ -118,8 +132,8 @@ def compress(  # type: ignore[no-untyped-def]
     out = [np.empty((0, 0, 0))] * m
     gauges = [np.empty((0, 0))] * m
     overlaps = [np.empty((0, 0))] * m
-    overlap_logs = np.zeros(m)
-    log_scale, log_left = 0.0, 0.0
+    overlap_logs, gauge_logs = np.zeros(m), np.zeros(m)
+    log_scale, log_left, log_gauge, log_norm = 0.0, 0.0, 0.0, 0.0
     marginal, marginal_log = np.empty(0), 0.0
     worst, discarded, drift = 0.0, 0.0, 0.0
     last = m - 2 if gone == m - 1 else m - 1
@@ -139,9 +153,11 @@ def compress(  # type: ignore[no-untyped-def]
                     moved_core[x] = np.dot(core[x], bridge)
                 core = moved_core
             out[q], log = scaled(core)
+            log_norm = log_gauge + log_scale + _log_norm(core, gauge, end_gauge, qr)
             log_scale += log
             break
-        gauge = gauge_left(core, gauge, qr)
+        gauge, log = gauge_left(core, gauge, qr)
+        log_gauge += log
         overlap = overlap_left(core, envs[q], overlap)
         overlap, log = scaled(overlap)
         log_left += log
@@ -163,13 +179,16 @@ def compress(  # type: ignore[no-untyped-def]
         out[q], log = scaled(new)
         log_scale += log
         log_left -= log
+        log_gauge -= log
         if qr:
-            gauge = scaled(triangle(np.dot(gauge, a)))[0]
+            gauge, log = scaled(triangle(np.dot(gauge, a)))
         else:
-            gauge = unit_trace(np.dot(a.T, np.dot(gauge, a)))
-        gauges[q], overlaps[q], overlap_logs[q] = gauge, overlap, log_left
+            gauge, log = unit_trace(np.dot(a.T, np.dot(gauge, a)))
+        log_gauge += log
+        gauges[q], overlaps[q] = gauge, overlap
+        gauge_logs[q], overlap_logs[q] = log_gauge, log_left
         carried = b
     return (
         out, gauges, overlaps, overlap_logs, log_scale, marginal, marginal_log,
-        worst, discarded, drift,
+        worst, discarded, drift, log_norm, gauge_logs,
     )  # fmt: skip

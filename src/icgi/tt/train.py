@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from icgi.model.graph import FloatArray
-
+FloatArray = NDArray[np.float64]
 Train = Sequence[FloatArray]
 
 
@@ -25,6 +25,36 @@ def decompose(
         rest = s[:kept, None] * vt[:kept]
     cores.append(np.ascontiguousarray(rest.reshape(-1, shape[-1], 1).transpose(1, 0, 2)))
     return cores
+
+
+def carried(tensor: FloatArray) -> list[FloatArray]:
+    """Train of a dense tensor whose entries are all kept to the last digit, whatever their range.
+
+    Cores left and right of the middle only say which of the different rows (columns) is meant.
+    """
+    shape = tensor.shape
+    sizes = np.cumprod([1, *shape])
+    middle = next(q for q in range(len(shape)) if sizes[q + 1] ** 2 >= tensor.size)
+    left, right = [], []
+    rest = np.asarray(tensor, dtype=np.float64).reshape(1, -1)
+    for d in shape[:middle]:
+        a = rest.shape[0]
+        rest, which = np.unique(rest.reshape(a * d, -1), axis=0, return_inverse=True)
+        left.append(_choices(which.reshape(a, d), len(rest)).transpose(1, 0, 2))
+    a = rest.shape[0]
+    rest = rest.reshape(-1, 1)
+    for d in shape[:middle:-1]:
+        b = rest.shape[1]
+        columns, which = np.unique(rest.reshape(-1, d * b), axis=1, return_inverse=True)
+        right.append(_choices(which.reshape(d, b), columns.shape[1]).transpose(0, 2, 1))
+        rest = columns
+    core = rest.reshape(a, shape[middle], -1).transpose(1, 0, 2)
+    return [np.ascontiguousarray(c) for c in (*left, core, *right[::-1])]
+
+
+def _choices(which: NDArray[np.int64], count: int) -> FloatArray:
+    """One-hot array of chosen numbers, one more axis at the end."""
+    return np.asarray(which[..., None] == np.arange(count), dtype=np.float64)
 
 
 def dense(train: Train) -> FloatArray:
