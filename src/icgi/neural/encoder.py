@@ -1,4 +1,4 @@
-"""Graph Transformer on tokens per (variable, state): relabelling states permutes tokens, no more."""
+"""Graph Transformer on tokens per (variable, state): relabelling states permutes tokens."""
 
 import math
 
@@ -41,7 +41,9 @@ class EncoderLayer(nn.Module):
     neighbours weighted by w'_e·e_ij, which can count where softmax can only average.
     """
 
-    def __init__(self, features: int, heads: int, classes: int) -> None:
+    def __init__(
+        self, features: int, heads: int, classes: int, edge_count: int = EDGE_FEATURES
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.norm = nn.LayerNorm(features)
@@ -50,33 +52,34 @@ class EncoderLayer(nn.Module):
         self.norm_mlp = nn.LayerNorm(features)
         self.up = nn.Linear(features, 2 * features)
         self.down = nn.Linear(2 * features, features)
-        self.edge = nn.Parameter(0.3 * torch.randn(2 * heads, EDGE_FEATURES))
+        self.edge = nn.Parameter(0.3 * torch.randn(2 * heads, edge_count))
         self.distance = nn.Parameter(0.1 * torch.randn(heads, classes))
 
     def forward(self, tokens: Tensor, edges: Tensor, classes: Tensor, real: Tensor) -> Tensor:
-        """New tokens (b n 2 d).
+        """New tokens (b n k d).
 
         Parameters
         ----------
         edges, classes
-            From `edge_features` and `distance_classes`.
+            Features (b e n k n k) of token pairs, and `distance_classes` of the variables.
         real
-            1 for variables, 0 for padding (b n).
+            1 for variables (b n) or states (b n k), 0 for padding.
         """
-        b, n, _, d = tokens.shape
-        h, m = self.heads, 2 * n
+        b, n, k, d = tokens.shape
+        h, m = self.heads, k * n
         x = self.project(self.norm(tokens)).view(b, m, 4 * h, d // h).transpose(1, 2)
         query, key, value = x[:, :h], x[:, h : 2 * h], x[:, 2 * h :]
-        by_edge = (self.edge @ edges.flatten(2)).view(b, 2 * h, n, 2, n, 2)
+        by_edge = (self.edge @ edges.flatten(2)).view(b, 2 * h, n, k, n, k)
         by_distance = (self.distance @ classes.flatten(2)).view(b, h, n, 1, n, 1)
-        hidden = (real - 1.0).mul(HIDE)[:, None, None, None, :, None]
-        logits = (query @ key.mT / math.sqrt(d // h)).view(b, h, n, 2, n, 2)
+        hidden = (real - 1.0).mul(HIDE).reshape(b, 1, 1, 1, n, -1)
+        logits = (query @ key.mT / math.sqrt(d // h)).view(b, h, n, k, n, k)
         logits = logits + by_edge[:, :h] + (by_distance + hidden)
         attention = torch.softmax(logits.view(b, h, m, m), -1)
         signed = by_edge[:, h:].reshape(b, h, m, m)
         mixed = torch.cat([attention, signed], 1) @ value
-        tokens = tokens + self.out(mixed.transpose(1, 2).reshape(b, n, 2, 2 * d))
-        return tokens + self.down(functional.gelu(self.up(self.norm_mlp(tokens))))
+        tokens = tokens + self.out(mixed.transpose(1, 2).reshape(b, n, k, 2 * d))
+        new: Tensor = tokens + self.down(functional.gelu(self.up(self.norm_mlp(tokens))))
+        return new
 
 
 class CrossLayer(nn.Module):
@@ -96,25 +99,26 @@ class CrossLayer(nn.Module):
         self.edge = nn.Parameter(0.3 * torch.randn(2 * heads, edge_count))
 
     def forward(self, own: Tensor, others: Tensor, edges: Tensor, present: Tensor) -> Tensor:
-        """New tokens of the variable (b 2 d) from those of the others (b n 2 d).
+        """New tokens of the variable (b k d) from those of the others (b n k d).
 
         Parameters
         ----------
         edges
-            Features (b e 2 n 2) of the pairs, zero where there is no edge.
+            Features (b e k n k) of the pairs, zero where there is no edge.
         present
-            1 for neighbours (b n).
+            1 for neighbours (b n) or their states (b n k).
         """
-        b, n, _, d = others.shape
+        b, n, k, d = others.shape
         h = self.heads
-        query = self.query(self.norm_query(own)).view(b, 2, h, d // h).transpose(1, 2)
-        x = self.key_value(self.norm_key(others)).view(b, 2 * n, 3 * h, d // h).transpose(1, 2)
+        query = self.query(self.norm_query(own)).view(b, k, h, d // h).transpose(1, 2)
+        x = self.key_value(self.norm_key(others)).view(b, k * n, 3 * h, d // h).transpose(1, 2)
         key, value = x[:, :h], x[:, h:]
-        by_edge = (self.edge @ edges.flatten(2)).view(b, 2 * h, 2, 2 * n)
-        absent = ((present - 1.0) * HIDE).repeat_interleave(2, 1)[:, None, None]  # b 1 1 2n
-        logits = query @ key.mT / math.sqrt(d // h) + by_edge[:, :h] + absent
-        any_present = (present.amax(1) > 0).to(own.dtype)[:, None, None, None]
+        by_edge = (self.edge @ edges.flatten(2)).view(b, 2 * h, k, k * n)
+        present = present.reshape(b, n, -1).expand(b, n, k).reshape(b, 1, 1, k * n)
+        logits = query @ key.mT / math.sqrt(d // h) + by_edge[:, :h] + (present - 1.0) * HIDE
+        any_present = (present.amax(3, keepdim=True) > 0).to(own.dtype)
         attention = torch.softmax(logits, -1) * any_present
-        mixed = torch.cat([attention, by_edge[:, h:]], 1) @ value  # b 2h 2 d/h
-        own = own + self.out(mixed.transpose(1, 2).reshape(b, 2, 2 * d))
-        return own + self.down(functional.gelu(self.up(self.norm_mlp(own))))
+        mixed = torch.cat([attention, by_edge[:, h:]], 1) @ value  # b 2h k d/h
+        own = own + self.out(mixed.transpose(1, 2).reshape(b, k, 2 * d))
+        new: Tensor = own + self.down(functional.gelu(self.up(self.norm_mlp(own))))
+        return new

@@ -1,0 +1,221 @@
+"""Any factor graph as pair tables: zeros floored, larger factors by an auxiliary variable each.
+
+A factor of three or more variables becomes one variable whose states are the possible
+configurations of all of them but the one with most states. Tables that forbid tie it to each of
+these, and the factor's own table, as a matrix, to the last. A factor tree stays a tree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icgi.errors import UnsupportedModelError
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
+from icgi.model.reduce import absorb, all_states, propagate, restrict
+from icgi.neural.arrange import distances
+from icgi.neural.general_algebra import ABSENT
+
+FLOOR = 30.0  # log of how much less likely than anything possible the impossible is made
+MOST_STATES = 64  # of one variable, auxiliaries included; a table of pairs then has 4096 entries
+LEAST_VARIABLES = 3  # of a batch: putting a variable back looks at its three strongest neighbours
+GAUGE_SWEEPS = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairForm:
+    """A model as unary and pair tables over its variables, in order, and then auxiliaries."""
+
+    cards: IntArray  # n
+    unary: tuple[FloatArray, ...]  # n
+    pairs: dict[tuple[int, int], FloatArray]  # i < j
+    alive: BoolArray  # states of the model's variables that are possible
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """A batch of pairwise models, padded to one size, and what is known of them.
+
+    `estimate` and `reliability` are optional context: the log-probabilities that another method
+    found for each state, less their mean over the variable's states, and the reliability of
+    `neural.fast.Spins`, 0 for none.
+    """
+
+    tables: Tensor  # b n k n k
+    unary: Tensor  # b n k    ABSENT for states that do not exist
+    exists: Tensor  # b n k    1 for states that exist
+    real: Tensor  # b n    0 for padding
+    own: Tensor  # b n    1 for the model's variables, 0 for auxiliaries and padding
+    adjacency: Tensor  # b n n
+    distances: Tensor  # b n n
+    estimate: Tensor  # b n k
+    reliability: Tensor  # b n
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Tables":
+        """Same batch elsewhere."""
+        return Tables(*(getattr(self, f.name).to(device, dtype) for f in fields(self)))
+
+    def __getitem__(self, index: Tensor | slice) -> "Tables":
+        return Tables(*(getattr(self, f.name)[index] for f in fields(self)))
+
+    def told(self, estimate: Tensor, reliability: Tensor) -> "Tables":
+        """Same batch with context."""
+        return replace(self, estimate=estimate, reliability=reliability)
+
+
+def pair_form(model: FactorGraph, most_states: int = MOST_STATES) -> PairForm:
+    """Pair tables of a model, equal to it up to factors e^−30 where it forbids."""
+    alive = propagate(model, all_states(model))
+    reduced = _absorbed(restrict(model, alive))
+    lowest = -FLOOR - max((_range(t) for t in reduced.log_tables), default=0.0)
+    cards = [int(c) for c in reduced.cards]
+    unary = [np.zeros(c) for c in cards]
+    pairs: dict[tuple[int, int], FloatArray] = {}
+
+    def add(i: int, j: int, table: FloatArray) -> None:
+        if i > j:
+            i, j, table = j, i, table.T
+        pairs[i, j] = pairs.get((i, j), 0.0) + table
+
+    for scope, raw in zip(reduced.scopes, reduced.log_tables, strict=True):
+        table = np.maximum(raw - raw.max(), lowest)
+        if len(scope) == 1:
+            unary[scope[0]] = unary[scope[0]] + table
+        elif len(scope) == 2:
+            add(*scope, table)
+        else:
+            digits, matrix, last = _split(scope, raw, most_states)
+            new = len(cards)
+            cards.append(len(matrix))
+            unary.append(np.zeros(len(matrix)))
+            add(new, last, np.maximum(matrix - raw.max(), lowest))
+            for i, states in zip([i for i in scope if i != last], digits.T, strict=True):
+                add(new, i, np.where(states[:, None] == np.arange(cards[i]), 0.0, lowest))
+    largest = max(cards, default=0)
+    if largest > most_states:
+        raise UnsupportedModelError(
+            f"icgi:fast takes variables of up to {most_states} states, one has {largest}; use "
+            "--engine lbp or pt"
+        )
+    return PairForm(np.array(cards, dtype=np.int64), tuple(unary), pairs, alive)
+
+
+def _absorbed(model: FactorGraph) -> FactorGraph:
+    """Same model, factors absorbed into those that contain them; single variables stay apart."""
+    single = [f for f, scope in enumerate(model.scopes) if len(scope) == 1]
+    other = [f for f, scope in enumerate(model.scopes) if len(scope) > 1]
+    tables = model.log_tables
+    large = absorb(
+        FactorGraph(
+            model.cards, tuple(model.scopes[f] for f in other), tuple(tables[f] for f in other)
+        )
+    )
+    return FactorGraph(
+        model.cards,
+        large.scopes + tuple(model.scopes[f] for f in single),
+        large.log_tables + tuple(tables[f] for f in single),
+    )
+
+
+def _split(
+    scope: tuple[int, ...], table: FloatArray, most: int
+) -> tuple[IntArray, FloatArray, int]:
+    """Possible configurations of all variables but the last (s, a − 1), their rows, the last."""
+    axis = int(np.argmax(table.shape))
+    matrix = np.moveaxis(table, axis, -1)
+    shape = matrix.shape[:-1]
+    matrix = matrix.reshape(-1, table.shape[axis])
+    kept = np.flatnonzero((matrix > -np.inf).any(1))
+    if len(kept) > most:
+        raise UnsupportedModelError(
+            f"icgi:fast takes factors that leave up to {most} configurations of all but one of "
+            f"their variables, the factor on {scope} leaves {len(kept)}; use --engine lbp or pt"
+        )
+    return np.stack(np.unravel_index(kept, shape), 1), matrix[kept], scope[axis]
+
+
+def _range(table: FloatArray) -> float:
+    finite = table[table > -np.inf]
+    return float(np.ptp(finite)) if finite.size else 0.0
+
+
+def collate(
+    forms: Sequence[PairForm],
+    variables: int | None = None,
+    states: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tables:
+    """Padded batch of models without context, on the CPU."""
+    n = variables or max([LEAST_VARIABLES, *(len(f.cards) for f in forms)])
+    k = states or max([2, *(int(f.cards.max(initial=1)) for f in forms)])
+    b = len(forms)
+    unary = np.full((b, n, k), ABSENT)
+    unary[:, :, 0] = 0.0
+    tables = np.zeros((b, n, k, n, k))
+    adjacency = np.zeros((b, n, n))
+    real, own = np.zeros((b, n)), np.zeros((b, n))
+    for m, form in enumerate(forms):
+        size = len(form.cards)
+        real[m, :size] = 1.0
+        own[m, : len(form.alive)] = 1.0
+        for i, u in enumerate(form.unary):
+            unary[m, i, : len(u)] = u
+    where = [(m, i, j) for m, form in enumerate(forms) for i, j in form.pairs]
+    listed = [t for form in forms for t in form.pairs.values()]
+    gauged, rows, columns = gauge(listed, k)
+    for (m, i, j), table, row, column in zip(where, gauged, rows, columns, strict=True):
+        tables[m, i, :, j] = table
+        tables[m, j, :, i] = table.T
+        unary[m, i] += row
+        unary[m, j] += column
+        adjacency[m, i, j] = adjacency[m, j, i] = 1.0
+    exists = torch.as_tensor(unary > 0.5 * ABSENT)
+    near = torch.as_tensor(adjacency, dtype=dtype)
+    theta = torch.as_tensor(unary, dtype=dtype)
+    return Tables(
+        torch.as_tensor(tables, dtype=dtype),
+        theta,
+        exists.to(dtype),
+        torch.as_tensor(real, dtype=dtype),
+        torch.as_tensor(own, dtype=dtype),
+        near,
+        distances(near),
+        torch.zeros_like(theta),
+        torch.zeros_like(near[:, 0]),
+    )
+
+
+def gauge(tables: Sequence[FloatArray], k: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Tables (e k k) whose exponentials have rows and columns of mean one, and what these lost.
+
+    For spins this is J s s' − log cosh J: fields then tell what a variable prefers by itself. Mean
+    logs would not do: a state with many forbidden partners is not thereby unlikely.
+    """
+    padded = np.full((len(tables), k, k), -np.inf)
+    for e, table in enumerate(tables):
+        padded[e, : table.shape[0], : table.shape[1]] = table
+    row, column = _scaled(padded)
+    # starting with columns gives the same in the end; the average of both favours neither
+    column_first, row_second = _scaled(padded.swapaxes(1, 2))
+    row, column = 0.5 * (row + row_second), 0.5 * (column + column_first)
+    exists = padded > -np.inf
+    left = np.where(exists, padded, 0.0) - (row[:, :, None] + column[:, None])
+    return np.where(exists, left, 0.0), row, column
+
+
+def _scaled(padded: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sinkhorn's iteration on logs: row and column potentials (e k), 0 where there is no state."""
+    row, column = np.zeros(padded.shape[:2]), np.zeros(padded.shape[:2])
+    for _ in range(GAUGE_SWEEPS):
+        row = _log_mean_exp(padded - column[:, None])
+        column = _log_mean_exp((padded - row[:, :, None]).swapaxes(1, 2))
+    return row, column
+
+
+def _log_mean_exp(x: FloatArray) -> FloatArray:
+    top = x.max(2, initial=-1e6)
+    total = np.exp(x - top[..., None]).sum(2)
+    count = (x > -np.inf).sum(2).clip(1)
+    return np.where(total > 0, np.log(total.clip(1e-300) / count) + top, 0.0)

@@ -1,0 +1,148 @@
+"""The network for q states as part of an engine: models in, concentrations of their states out."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from icgi.errors import BudgetError, CheckpointError, UnsupportedModelError
+from icgi.model.graph import FactorGraph, FloatArray
+from icgi.neural.general import GeneralConfig, GeneralNetwork
+from icgi.neural.general_batch import LEAST_VARIABLES, PairForm, collate, pair_form
+
+CORE_STATES = 4096  # configurations of the core, all of which are summed
+MOST_VARIABLES = 512  # auxiliaries included
+LARGEST_BATCH = 256
+SINGLE = 4  # bytes
+
+
+def general_concentrations(
+    network: GeneralNetwork,
+    models: Sequence[FactorGraph],
+    orders: int = 1,
+    seeds: torch.Generator | None = None,
+    core_states: int = CORE_STATES,
+    table_bytes: int = 2**32,
+    device: str = "cpu",
+) -> list[FloatArray]:
+    """Dirichlet concentrations (n k) of each model, averaged over elimination orders.
+
+    States that arc consistency rules out get exactly zero, so a variable with one possible state
+    has one positive concentration. Models of similar size share a batch.
+
+    Parameters
+    ----------
+    core_states
+        Bound on the configurations of the variables that are left at the end.
+    table_bytes
+        Memory that one batch may take; `BudgetError` where a single model needs more.
+    """
+    forms = [_checked(pair_form(model), core_states, table_bytes) for model in models]
+    answers: dict[int, FloatArray] = {}
+    for chosen in _batches(forms, core_states, table_bytes):
+        batch = collate([forms[m] for m in chosen]).to(device)
+        core = core_size(batch.unary.shape[2], batch.unary.shape[1], core_states)
+        with torch.no_grad():
+            alpha = network(batch, core)
+            for _ in range(orders - 1):
+                draw = torch.randn(batch.real.shape, generator=seeds)
+                alpha = alpha + network(batch, core, torch.exp(0.5 * draw).to(batch.real))
+        for m, found in zip(chosen, (alpha / orders).double().cpu().numpy(), strict=True):
+            answers[m] = _spread_out(models[m], forms[m], found)
+    return [answers[m] for m in range(len(models))]
+
+
+def core_size(states: int, variables: int, core_states: int = CORE_STATES) -> int:
+    """Most variables of so many states whose configurations number up to `core_states`."""
+    size = LEAST_VARIABLES
+    while states ** (size + 1) <= core_states:
+        size += 1
+    return min(size, variables)
+
+
+def bytes_needed(variables: int, states: int, core_states: int = CORE_STATES) -> int:
+    """Predict the memory of one model: the largest step, what is kept of all, and the core."""
+    pairs = (variables * states) ** 2
+    step = 60 * pairs + 8 * variables * states**3 + 120 * variables * states**2 + 6 * states**4
+    core = 4 * states ** core_size(states, variables, core_states)
+    return int(SINGLE * (step + pairs + core))
+
+
+def _checked(form: PairForm, core_states: int, table_bytes: int) -> PairForm:
+    size, states = len(form.cards), int(form.cards.max(initial=1))
+    if size > MOST_VARIABLES:
+        raise UnsupportedModelError(
+            f"icgi:fast takes up to {MOST_VARIABLES} variables and factors of more than two, this "
+            f"model has {size}; use --engine lbp or pt"
+        )
+    need = bytes_needed(size, states, core_states)
+    if need > table_bytes:
+        raise BudgetError(
+            f"icgi:fast needs {need / 1e6:.0f} MB for {size} variables and large factors of up to "
+            f"{states} states, the budget is {table_bytes / 1e6:.0f} MB; raise --memory, or use "
+            "--engine lbp"
+        )
+    return form
+
+
+def _batches(forms: Sequence[PairForm], core_states: int, table_bytes: int) -> list[list[int]]:
+    """Models of similar size and states together, each batch within the memory."""
+    shape = [(int(f.cards.max(initial=1)), len(f.cards)) for f in forms]
+    groups: list[list[int]] = []
+    largest = (0, 0)
+    for m in sorted(range(len(forms)), key=lambda m: shape[m], reverse=True):
+        k, n = max(largest[0], shape[m][0]), max(largest[1], shape[m][1])
+        # within half again of the waste-free size, and not so many that memory runs out
+        alike = bool(groups) and largest[0] <= shape[m][0] + 1 and n * 2 <= 3 * shape[m][1]
+        fits = (
+            bool(groups) and (len(groups[-1]) + 1) * bytes_needed(n, k, core_states) <= table_bytes
+        )
+        if alike and fits and len(groups[-1]) < LARGEST_BATCH:
+            groups[-1].append(m)
+            largest = (k, n)
+        else:
+            groups.append([m])
+            largest = shape[m]
+    return groups
+
+
+def _spread_out(model: FactorGraph, form: PairForm, found: FloatArray) -> FloatArray:
+    """Concentrations of all states of a model from those of its possible states."""
+    alpha = np.zeros((model.n_variables, model.max_states))
+    variable, state = np.nonzero(form.alive)
+    first = np.concatenate([[0], np.cumsum(form.alive.sum(1))])
+    alpha[variable, state] = found[variable, np.arange(len(variable)) - first[variable]]
+    return alpha
+
+
+def save_general(path: Path, network: GeneralNetwork) -> None:
+    """Write weights in half precision and, with the ending `.json`, their configuration."""
+    from safetensors.torch import save_file
+
+    half = {name: value.half().contiguous() for name, value in network.state_dict().items()}
+    save_file(half, path)
+    text = json.dumps({"network": "general", **dataclasses.asdict(network.config)}, indent=1)
+    path.with_suffix(".json").write_text(text + "\n")
+
+
+def load_general(path: Path) -> GeneralNetwork:
+    """Read a network that `save_general` wrote, in single precision and not for training."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        raw = json.loads(path.with_suffix(".json").read_text())
+        kind = raw.pop("network")
+        if kind != "general":
+            raise ValueError(f"it holds a network of kind {kind!r}")
+        network = GeneralNetwork(GeneralConfig(**raw))
+        network.load_state_dict(load_file(path))
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path} holds no weights of this version ({error}); train again, or reinstall icgi "
+            "for the shipped ones"
+        ) from None
+    return network.float().eval().requires_grad_(False)

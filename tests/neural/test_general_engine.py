@@ -1,0 +1,145 @@
+"""From any model to concentrations of its states: zeros stay zeros, batches change nothing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+import zoo
+from icgi.errors import BudgetError, CheckpointError, UnsupportedModelError
+from icgi.exact.enumeration import joint
+from icgi.model.graph import FactorGraph
+from icgi.neural.general import GeneralConfig, GeneralNetwork
+from icgi.neural.general_batch import collate, gauge, pair_form
+from icgi.neural.general_engine import (
+    bytes_needed,
+    core_size,
+    general_concentrations,
+    load_general,
+    save_general,
+)
+
+torch.set_num_threads(1)
+SMALL = GeneralConfig(features=16, heads=2, layers=1, hidden=8, encode_every=3)
+
+
+def network() -> GeneralNetwork:
+    torch.manual_seed(0)
+    return GeneralNetwork(SMALL)
+
+
+def pair_energy(form, states: np.ndarray) -> float:
+    """Log weight of one configuration, auxiliaries summed by brute force over their states."""
+    own = len(form.alive)
+    total = sum(form.unary[i][states[i]] for i in range(own))
+    total += sum(t[states[i], states[j]] for (i, j), t in form.pairs.items() if max(i, j) < own)
+    for a in range(own, len(form.cards)):
+        linked = [
+            (i if j == a else j, t.T if j == a else t)
+            for (i, j), t in form.pairs.items()
+            if a in (i, j)
+        ]
+        total += np.logaddexp.reduce(sum(t[:, states[i]] for i, t in linked))
+    return float(total)
+
+
+def test_pair_form_is_the_same_distribution() -> None:
+    rng = np.random.default_rng(0)
+    cards = [2, 3, 2, 2]
+    model = zoo.random_model(rng, cards, [(0, 1, 2), (1, 2), (3, 0, 1, 2), (3,)], zeros=0.2)
+    form = pair_form(model)
+    if form.alive.sum(1).tolist() != cards:
+        pytest.skip("a state is ruled out; the numbering differs")
+    log_p = joint(model)
+    states = np.array(list(np.ndindex(*cards)))
+    found = np.array([pair_energy(form, s) for s in states])
+    p, q = np.exp(log_p - log_p.max()), np.exp(found - found.max())
+    assert_allclose(q / q.sum(), p / p.sum(), atol=1e-10)
+
+
+def test_a_ternary_factor_of_spins_needs_four_states() -> None:
+    model = zoo.random_model(np.random.default_rng(1), [2] * 5, [(0, 1, 2), (2, 3, 4)])
+    assert pair_form(model).cards.tolist() == [2] * 5 + [4, 4]
+
+
+def test_gauged_tables_have_rows_and_columns_of_mean_one() -> None:
+    rng = np.random.default_rng(2)
+    given = [rng.normal(0, 1, (3, 4)), rng.normal(0, 0.5, (2, 2))]
+    tables, rows, columns = gauge(given, 4)
+    for t, r, c, original in zip(tables, rows, columns, given, strict=True):
+        a, b = original.shape
+        assert_allclose(t[:a, :b] + r[:a, None] + c[:b], original, atol=1e-12)
+        assert_allclose(np.exp(t[:a, :b]).mean(0), 1.0, atol=1e-4)
+        assert_allclose(np.exp(t[:a, :b]).mean(1), 1.0, atol=1e-4)
+        assert not t[a:].any()
+        assert not t[:, b:].any()
+
+
+@pytest.mark.parametrize("name", [*zoo.MODELS])
+def test_every_zoo_model_gets_an_answer(name: str) -> None:
+    model = zoo.MODELS[name]
+    (alpha,) = general_concentrations(network(), [model], orders=2, seeds=torch.Generator())
+    assert alpha.shape == (model.n_variables, model.max_states)
+    assert np.isfinite(alpha).all()
+    assert (alpha >= 0).all()
+    p = alpha / alpha.sum(1, keepdims=True)
+    assert (p[np.arange(model.max_states) >= model.cards[:, None]] == 0).all()
+    if name in zoo.TREES:
+        assert_allclose(p, zoo.exact(name).probs, atol=1e-5)
+
+
+def test_states_that_arc_consistency_rules_out_are_exactly_zero() -> None:
+    table = np.full((2, 3), -np.inf)
+    table[0, 0], table[1, 2] = 0.0, 1.0
+    model = FactorGraph(np.array([2, 3, 2]), ((0, 1), (1, 2)), (table, np.zeros((3, 2))))
+    (alpha,) = general_concentrations(network(), [model])
+    assert alpha[1, 1] == 0.0
+    assert (alpha[1, [0, 2]] > 0).all()
+    p = alpha[1] / alpha[1].sum()
+    assert p[2] == pytest.approx(np.e / (1 + np.e), abs=1e-5)
+
+
+def test_a_batch_gives_what_each_model_alone_gives() -> None:
+    rng = np.random.default_rng(4)
+    scopes = [(i, j) for i in range(9) for j in range(i) if rng.random() < 0.5]
+    models = [zoo.random_model(rng, [3] * 9, scopes) for _ in range(4)]
+    models.append(zoo.random_model(rng, [3] * 7, [s for s in scopes if max(s) < 7]))
+    net = network()
+    together = general_concentrations(net, models)
+    for model, found in zip(models, together, strict=True):
+        assert_allclose(found, general_concentrations(net, [model])[0], rtol=1e-3, atol=1e-4)
+
+
+def test_large_factors_and_small_budgets_are_refused() -> None:
+    rng = np.random.default_rng(3)
+    wide = zoo.random_model(rng, [4] * 5, [(0, 1, 2, 3, 4)])
+    with pytest.raises(UnsupportedModelError, match="use --engine"):
+        general_concentrations(network(), [wide])
+    with pytest.raises(BudgetError, match="raise --memory"):
+        general_concentrations(network(), [zoo.MODELS["grid-3x3"]], table_bytes=10_000)
+
+
+def test_the_core_is_as_large_as_its_states_allow() -> None:
+    assert core_size(2, 100) == 12
+    assert core_size(4, 100) == 6
+    assert core_size(9, 100) == 3
+    assert core_size(40, 100) == 3
+    assert core_size(2, 5) == 5
+    assert bytes_needed(100, 4) < bytes_needed(100, 8) < bytes_needed(200, 8)
+
+
+def test_weights_survive_the_disk(tmp_path: Path) -> None:
+    net = network()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    save_general(tmp_path / "weights.safetensors", net)
+    stored = load_general(tmp_path / "weights.safetensors")
+    given = collate([pair_form(zoo.MODELS["grid-3x3"])])
+    assert stored.config == net.config
+    assert_allclose(stored(given, 3), net(given, 3).detach(), rtol=0.05)
+    (tmp_path / "weights.json").write_text('{"network": "fast"}')
+    with pytest.raises(CheckpointError, match="kind 'fast'"):
+        load_general(tmp_path / "weights.safetensors")
