@@ -10,7 +10,7 @@ from torch import Tensor
 from icgi.neural.arrange import distances
 from icgi.neural.closed_form import enumerate_core, half_logit
 from icgi.neural.fast import Spins
-from icgi.sampling import gpu
+from icgi.sampling.gpu_batches import IsingBatch, Schedule
 from icgi.train.mixture import Dense
 
 LARGEST_EXACT = 16  # variables whose states are summed
@@ -101,10 +101,12 @@ def temper(
     """Mean of p(s = +1 | rest) in every segment of every chain, b c s n."""
     import cupy as cp
 
-    settings = gpu.GpuTempering(replicas=replicas, ensembles=ensembles, hottest=0.1)
+    burn, segments = int(0.3 * sweeps), 8
+    ladder = np.geomspace(0.1, 1.0, replicas)
+    schedule = Schedule(ladder, ensembles, burn, max(1, (sweeps - burn) // segments), segments)
     parts = []
     for k in range(0, len(models.fields), LAUNCH):
         couplings = cp.asarray(models.couplings[k : k + LAUNCH])
-        batch = gpu.IsingBatch(couplings, cp.asarray(models.fields[k : k + LAUNCH]))
-        parts.append(gpu.temper_dense(batch, settings, sweeps, seed + k).sums[..., 0])
+        batch = IsingBatch(couplings, cp.asarray(models.fields[k : k + LAUNCH]))
+        parts.append(batch.launch_up(schedule, seed + k).sums[..., 0])
     return np.concatenate(parts).astype(np.float32)
