@@ -1,0 +1,203 @@
+"""The paper's network: belief propagation before training, invariant, equivariant, finite."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+import zoo
+from icgi.approx.lbp import LoopyBP
+from icgi.errors import CheckpointError, UnsupportedModelError
+from icgi.inference import Budget
+from icgi.model.graph import FactorGraph
+from icgi.neural.graphs import Graphs, Shape, make_batch
+from icgi.neural.paper import PaperConfig, PaperNetwork
+from icgi.neural.selection import gumbel
+
+torch.set_num_threads(1)
+SMALL = PaperConfig(
+    features=16, heads=2, layers=2, rank=3, hidden=8, width=4, rounds=3, at_once=2
+)  # fmt: skip
+ABLATIONS = {
+    "as it is": {},
+    "dense factors": {"factors": "dense"},
+    "laplacian": {"positions": "laplacian"},
+    "learned order": {"order": "learned"},
+    "no distribute": {"distribute": False},
+    "no elimination": {"autoregressive": False},
+    "one at a time": {"parallel_rounds": False},
+}
+
+
+def network(trained: bool = True, config: PaperConfig = SMALL, seed: int = 0) -> PaperNetwork:
+    """A network of double precision, untrained or with random weights everywhere."""
+    torch.manual_seed(seed)
+    net = PaperNetwork(config).double().eval()
+    if trained:
+        with torch.no_grad():
+            for p in net.parameters():
+                p.add_(0.1 * torch.randn_like(p))
+    return net
+
+
+def double(models: list[FactorGraph], shape: Shape | None = None) -> Graphs:
+    return make_batch(models, shape=shape).to("cpu", torch.float64)
+
+
+def model(kind: str, seed: int = 0) -> FactorGraph:
+    rng = np.random.default_rng(seed)
+    if kind == "potts":
+        cards = rng.integers(2, 5, 7).tolist()
+        pairs = [(0, 1), (1, 2), (2, 3), (3, 0), (3, 4), (4, 5), (5, 6), (6, 2)]
+        return zoo.random_model(rng, cards, [*pairs, (0,), (4,)])
+    if kind == "ternary":
+        cards = rng.integers(2, 4, 6).tolist()
+        return zoo.random_model(rng, cards, [(0, 1, 2), (2, 3), (3, 4, 5), (5, 1), (0,), (4,)])
+    return zoo.random_model(rng, [2] * 9, zoo.grid_scopes(3, 3))
+
+
+def rearranged(
+    given: FactorGraph, order: np.ndarray, states: list[np.ndarray], rng: np.random.Generator
+) -> FactorGraph:
+    """Variable order[i] becomes i, its state states[order[i]][x] becomes x; factors shuffled."""
+    number = np.argsort(order)
+    scopes, tables = [], []
+    for f in rng.permutation(given.n_factors):
+        scope = given.scopes[f]
+        table = given.log_tables[f][np.ix_(*(states[i] for i in scope))]
+        turn = rng.permutation(len(scope))
+        scopes.append(tuple(int(number[scope[a]]) for a in turn))
+        tables.append(np.ascontiguousarray(table.transpose(turn)))
+    return FactorGraph(given.cards[order], tuple(scopes), tuple(tables))
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.5])
+@pytest.mark.parametrize("name", ["loop", "grid-3x3", "mixed-cards", "ternary-factors", "tree"])
+def test_untrained_beliefs_are_damped_belief_propagation(name: str, damping: float) -> None:
+    config = replace(SMALL, layers=5, damping=damping, autoregressive=False)
+    found = network(False, config).run(double([zoo.MODELS[name]])).belief
+    belief = torch.softmax(found, 2).detach().numpy()[0]
+    lbp = LoopyBP(damping=damping, schedule="flooding", tolerance=0.0)
+    expected = lbp(zoo.MODELS[name], Budget(iterations=5), np.random.default_rng(0)).probs
+    for head in range(SMALL.heads):
+        assert_allclose(belief[..., head], expected, atol=1e-5)
+
+
+def test_lists_of_pairs_say_the_same_as_dense_pairs() -> None:
+    config = replace(SMALL, autoregressive=False)
+    net = network(False, config)
+    for name in ("grid-3x3", "ternary-factors"):
+        dense = net.run(make_batch([zoo.MODELS[name]]).to("cpu", torch.float64)).belief
+        lists = net.run(make_batch([zoo.MODELS[name]], dense=False).to("cpu", torch.float64)).belief
+        assert_allclose(lists.softmax(2).detach(), dense.softmax(2).detach(), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["potts", "ternary", "grid"])
+@pytest.mark.parametrize("ablation", ABLATIONS)
+def test_numbering_of_variables_states_and_factors_does_not_matter(
+    kind: str, ablation: str
+) -> None:
+    net = network(config=replace(SMALL, **ABLATIONS[ablation]))
+    check_rearranged(net, kind, 1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["potts", "ternary"]))
+def test_numbering_does_not_matter_for_any_model(seed: int, kind: str) -> None:
+    check_rearranged(network(), kind, seed)
+
+
+def check_rearranged(net: PaperNetwork, kind: str, seed: int) -> None:
+    rng = np.random.default_rng([seed, 1])
+    given = model(kind, seed)
+    order = rng.permutation(given.n_variables)
+    states = [rng.permutation(c) for c in given.cards]
+    # the tables are single precision, so that both batches hold the same numbers
+    plain = net(double([given]))[0].detach().numpy()
+    moved = net(double([rearranged(given, order, states, rng)]))[0].detach().numpy()
+    for i, old in enumerate(order):
+        card = given.cards[old]
+        assert_allclose(moved[i, :card], plain[old, states[old]], rtol=1e-4, atol=1e-6)
+
+
+def test_padding_changes_nothing() -> None:
+    small, large = model("ternary"), zoo.MODELS["grid-3x3"]
+    net = network()
+    alone = net(double([small]))[0].detach()
+    n, k = alone.shape
+    shape = Shape(12, 5, {3: 4, 4: 1})
+    padded = net(double([small, large], shape))[0].detach()
+    assert_allclose(padded[:n, :k], alone, rtol=1e-7)
+
+
+def test_context_is_read_where_it_is_given() -> None:
+    graphs = double([model("grid")])
+    net = network()
+    told = graphs.with_context(
+        graphs.states * torch.tensor([0.5, -0.9]).double(), 0.8 * graphs.real
+    )
+    assert (net(told) - net(graphs)).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("ablation", ABLATIONS)
+def test_gradients_are_finite_with_zeros_in_tables(ablation: str) -> None:
+    torch.manual_seed(0)
+    net = PaperNetwork(replace(SMALL, **ABLATIONS[ablation])).train()
+    graphs = make_batch([zoo.MODELS["zeros"], zoo.MODELS["strong"], zoo.MODELS["factor-tree"]])
+    noise = gumbel((3, 6, graphs.states.shape[1]), torch.Generator().manual_seed(0))
+    alpha = net(graphs, noise, torch.tensor(0.5))
+    assert (alpha > 0).all()
+    (torch.log(alpha) * graphs.states).sum().backward()
+    seen = 0
+    for name, p in net.named_parameters():
+        if p.grad is not None:
+            assert torch.isfinite(p.grad).all(), name
+            seen += int(p.grad.abs().max() > 0)
+    assert seen > 10
+
+
+def test_scores_hear_from_the_choice_in_training_only_with_a_temperature() -> None:
+    net = network().train()
+    graphs = double([model("grid")])
+    noise = gumbel((1, 6, 9), torch.Generator().manual_seed(0)).double()
+    net(graphs, noise, torch.tensor(0.5)).sum().backward()
+    assert net.score.linear.weight.grad.abs().max() > 0
+    again = network().train()
+    again(graphs, noise).sum().backward()
+    assert again.score.linear.weight.grad is None
+
+
+def test_steps_limit_how_many_variables_go() -> None:
+    net = network()
+    graphs = double([zoo.MODELS["grid-3x3"]])
+    assert [float(net.run(graphs, steps=steps).eliminated) for steps in (0, 1, 3)] == [0, 1, 3]
+    one = network(config=replace(SMALL, parallel_rounds=False))
+    assert float(one.run(graphs, steps=3).eliminated) == 3
+
+
+def test_the_random_order_depends_on_the_noise_alone() -> None:
+    net = network(config=replace(SMALL, order="random"))
+    graphs = double([zoo.MODELS["grid-3x3"]])
+    noise = [
+        torch.randn(1, 3, 9, generator=torch.Generator().manual_seed(s)).double() for s in (0, 1)
+    ]
+    assert_allclose(net(graphs, noise[0]).detach(), net(graphs, noise[0]).detach())
+    assert (net(graphs, noise[0]) - net(graphs, noise[1])).abs().max() > 1e-6
+
+
+def test_large_tables_and_odd_sizes_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    large = zoo.random_model(rng, [9] * 4, [(0, 1, 2, 3)])
+    with pytest.raises(UnsupportedModelError, match="--engine"):
+        make_batch([large])
+    with pytest.raises(CheckpointError, match="multiple"):
+        PaperConfig(features=10, heads=4)
+
+
+def test_the_default_network_fits_the_package() -> None:
+    count = sum(p.numel() for p in PaperNetwork(PaperConfig()).parameters())
+    assert count < 6.5e6  # 13 MB in half precision
