@@ -14,8 +14,8 @@ from quimb.tensor.belief_propagation.hv1bp import compute_all_index_marginals_fr
 
 import zoo
 from icgi.approx import messages
-from icgi.approx.core import compile_models, initial_state
-from icgi.approx.lbp import LoopyBP, run_batch
+from icgi.approx.core import compile_models, initial_state, packs
+from icgi.approx.lbp import LoopyBP
 from icgi.approx.messages import NUMBER
 from icgi.errors import BudgetError, EvidenceError, IcgiError
 from icgi.exact.enumeration import Enumerate
@@ -260,27 +260,41 @@ class TestBatch:
             *(pairwise(s, 9, 3, 0.5, 1.0) for s in range(9)),
         ]
 
-    def test_equals_one_by_one(self) -> None:
-        rng = np.random.default_rng(0)
+    @pytest.mark.parametrize("threads", [1, 3])
+    @pytest.mark.parametrize(
+        "kwargs",
+        [{}, {"schedule": "residual", "damping": 0.3}, {"schedule": "flooding"}, {"restarts": 6}],
+    )
+    def test_equals_one_by_one(self, kwargs: dict, threads: int) -> None:
         models = self.models()
-        for kwargs in ({}, {"schedule": "residual", "damping": 0.3}, {"schedule": "flooding"}):
-            batch = run_batch(models, LoopyBP(**kwargs), zoo.BUDGET, rng)
-            for model, found in zip(models, batch, strict=True):
-                alone = LoopyBP(**kwargs)(model, zoo.BUDGET, rng)
-                assert_array_equal(found.probs, alone.probs)
-                assert found.status is alone.status
-                assert dict(found.stats) == pytest.approx(dict(alone.stats), rel=1e-12, abs=1e-12)
+        first, second = (np.random.default_rng(5).spawn(len(models)) for _ in range(2))
+        batch = LoopyBP(**kwargs).batch(models, zoo.BUDGET, first, threads)
+        for model, found, rng in zip(models, batch, second, strict=True):
+            alone = LoopyBP(**kwargs)(model, zoo.BUDGET, rng)
+            assert_array_equal(found.probs, alone.probs)
+            assert found.status is alone.status
+            assert dict(found.stats) == pytest.approx(dict(alone.stats), rel=1e-12, abs=1e-12)
 
-    def test_restarts_are_reproducible(self) -> None:
-        first, second = (
-            run_batch(self.models(), LoopyBP(restarts=4), zoo.BUDGET, np.random.default_rng(5))
-            for _ in range(2)
-        )
-        for a, b in zip(first, second, strict=True):
+    def test_is_cut_where_memory_ends(self) -> None:
+        models, rng = self.models(), np.random.default_rng(0)
+        most = 8 * max(sum(t.size for t in model.log_tables) for model in models)
+        tight = Budget(table_bytes=most)
+        assert len(packs(models, tight)) > 2
+        cut, whole = (LoopyBP().batch(models, b, [rng] * len(models)) for b in (tight, zoo.BUDGET))
+        for a, b in zip(cut, whole, strict=True):
             assert_array_equal(a.probs, b.probs)
+        with pytest.raises(BudgetError):
+            LoopyBP().batch(models, Budget(table_bytes=most - 1), [rng] * len(models))
+
+    def test_seconds_are_shared_out(self) -> None:
+        """No model waits for the first ones to use up the time of all."""
+        models = [frustrated(seed) for seed in range(40)]
+        rngs = np.random.default_rng(0).spawn(40)
+        found = LoopyBP().batch(models, Budget(10**9, seconds=0.01), rngs)
+        assert all(0 < answer.stats["sweeps"] < 10**8 for answer in found)
 
     def test_of_nothing_is_nothing(self) -> None:
-        assert run_batch([], LoopyBP(), zoo.BUDGET, np.random.default_rng(0)) == []
+        assert LoopyBP().batch([], zoo.BUDGET, []) == []
 
 
 class TestZeros:

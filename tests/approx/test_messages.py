@@ -13,9 +13,9 @@ from icgi.approx import messages
 from icgi.approx.core import (
     Core,
     State,
-    check_memory,
     compile_models,
     initial_state,
+    packs,
     probabilities,
     reweight,
 )
@@ -206,4 +206,4 @@ def test_models_side_by_side_do_not_touch() -> None:
 
 def test_memory_is_checked_before_it_is_taken() -> None:
     with pytest.raises(BudgetError, match="--memory"):
-        check_memory([zoo.MODELS["grid-3x3"]], Budget(table_bytes=100))
+        packs([zoo.MODELS["grid-3x3"]], Budget(table_bytes=100))

@@ -7,6 +7,8 @@ share the arrays; they never touch.
 
 import math
 from collections.abc import Sequence
+from itertools import chain, pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numba
@@ -62,14 +64,22 @@ class State(NamedTuple):
     residual: FloatArray  # m    largest change that an undamped update would make
 
 
-def check_memory(models: Sequence[FactorGraph], budget: Budget) -> None:
-    """Refuse models whose tables, copied as weights, would not fit in the budget."""
-    needed = 8 * sum(table.size for model in models for table in model.log_tables)
-    if needed > budget.table_bytes:
-        raise BudgetError(
-            f"the messages need a copy of the tables, {needed / 2**20:.0f} MiB, but the budget "
-            f"allows {budget.table_bytes / 2**20:.0f} MiB; give more --memory or use --engine mf"
-        )
+def packs(models: Sequence[FactorGraph], budget: Budget) -> list[slice]:
+    """Runs of models whose tables, copied as weights, fit in the budget together."""
+    cuts, used = [0], 0
+    for number, model in enumerate(models):
+        needed = 8 * sum(map(attrgetter("size"), model.log_tables))
+        if needed > budget.table_bytes:
+            raise BudgetError(
+                f"the messages need a copy of the tables, {needed / 2**20:.0f} MiB, but the "
+                f"budget allows {budget.table_bytes / 2**20:.0f} MiB; give more --memory or use "
+                "--engine mf"
+            )
+        if used + needed > budget.table_bytes:
+            cuts.append(number)
+            used = 0
+        used += needed
+    return [slice(a, b) for a, b in pairwise([*cuts, len(models)])]
 
 
 def compile_models(models: Sequence[FactorGraph]) -> Core:
@@ -80,8 +90,7 @@ def compile_models(models: Sequence[FactorGraph]) -> Core:
 
 def lay_out(models: Sequence[FactorGraph]) -> Core:
     """Like `compile_models`, without the weights, a copy of the tables that only sweeps need."""
-    wired = [wiring(model) for model in models]
-    w = wired[0] if len(wired) == 1 else _concatenate(wired)
+    w = wiring(models[0]) if len(models) == 1 else _side_by_side(models)
     n = len(w.cards)
     variables = _starts(np.array([model.n_variables for model in models], np.int64))
     owner = np.repeat(np.arange(len(models)), [model.n_factors for model in models])  # of factors
@@ -168,19 +177,20 @@ def probabilities(core: Core, belief: FloatArray, width: int) -> FloatArray:
     return probs
 
 
-def _concatenate(wired: list[Wiring]) -> Wiring:
-    """Models side by side: variables and factors are renumbered one model after the other."""
-    first = np.cumsum([0] + [len(w.cards) for w in wired])
-
-    def join(starts: list[IntArray]) -> IntArray:
-        return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(s) for s in starts]))])
-
+def _side_by_side(models: Sequence[FactorGraph]) -> Wiring:
+    """All models as one: variables and factors are renumbered one model after the other."""
+    scopes = tuple(chain.from_iterable(model.scopes for model in models))
+    tables = tuple(chain.from_iterable(model.log_tables for model in models))
+    arity = np.fromiter(map(len, scopes), np.int64, len(scopes))
+    first = _starts(np.array([model.n_variables for model in models], np.int64))[:-1]
+    shift = np.repeat(np.repeat(first, [model.n_factors for model in models]), arity)
+    sizes = np.fromiter(map(attrgetter("size"), tables), np.int64, len(tables))
     return Wiring(
-        np.concatenate([w.cards for w in wired]),
-        join([w.scope_start for w in wired]),
-        np.concatenate([w.scope + first[m] for m, w in enumerate(wired)]),
-        join([w.table_start for w in wired]),
-        np.concatenate([w.values for w in wired]),
+        np.concatenate([model.cards for model in models]),
+        _starts(arity),
+        np.fromiter(chain.from_iterable(scopes), np.int64, len(shift)) + shift,
+        _starts(sizes),
+        np.concatenate(tables, axis=None) if tables else np.empty(0),
     )
 
 

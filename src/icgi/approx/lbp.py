@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 import numpy as np
 from numpy.random import Generator
@@ -9,15 +10,15 @@ from numpy.random import Generator
 from icgi.approx.core import (
     Core,
     State,
-    check_memory,
     compile_models,
     initial_state,
+    packs,
     probabilities,
 )
-from icgi.approx.fixed_point import check_settings, deadline
+from icgi.approx.fixed_point import check_settings
 from icgi.approx.mean_field import SOFT, ascend, mean_messages, starting_point
 from icgi.approx.messages import NUMBER, Schedule, log_partitions, sweep
-from icgi.approx.support import supported
+from icgi.approx.support import supported_all
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
@@ -46,47 +47,51 @@ class LoopyBP:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Sweep until the messages are at rest or the budget is spent."""
-        return run_batch([model], self, budget, rng)[0]
+        return self.batch([model], budget, [rng])[0]
 
+    def batch(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        threads: int | None = None,
+    ) -> list[Marginals]:
+        """Answers to many models, as to each alone, from one compiled run over threads.
 
-def run_batch(
-    models: Sequence[FactorGraph], settings: LoopyBP, budget: Budget, rng: Generator
-) -> list[Marginals]:
-    """Loopy belief propagation on many models at once, over all processors.
+        The seconds of the budget are for each model on average.
+        """
+        found: list[Marginals] = []
+        for part in packs(models, budget):
+            found += self._together(models[part], budget, rngs[part], threads)
+        return found
 
-    The budget's iterations are for each model, its seconds for all of them together.
-    """
-    if not models:
-        return []
-    until = deadline(budget)
-    check_memory(models, budget)
-    parts = [supported(model) for model in models]
-    core = compile_models([part.model for part in parts])
-    best = _Best.empty(core)
-    streams = rng.spawn(len(models))
-    for attempt in range(settings.restarts + 1):
-        # the first run may take half; what runs leave over goes to those that follow
-        shares = 2 if attempt == 0 < settings.restarts else settings.restarts + 1 - attempt
-        limit = (budget.iterations - best.sweeps) // shares
-        schedule, damping = _plan(settings, attempt)
-        state = initial_state(core, _start(core, attempt, streams))
-        sweep(core, state, schedule, damping, settings.tolerance, limit, until)
-        best.offer(core, state, settings.tolerance, attempt)
-    width = max(part.model.max_states for part in parts)
-    probs = probabilities(core, best.belief, width)
-    rows = np.split(probs, core.model_variable[1:-1])
-    return [
-        lift(
-            Marginals(
-                rows[m][:, : part.model.max_states].copy(),
-                Status.CONVERGED if best.converged[m] else Status.BUDGET_SPENT,
-                float(best.log_z[m]) if best.converged[m] else None,
-                stats=best.stats(m),
-            ),
-            part.alive,
-        )
-        for m, part in enumerate(parts)
-    ]
+    def _together(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        threads: int | None,
+    ) -> list[Marginals]:
+        if not models:
+            return []
+        until = perf_counter() + budget.seconds * len(models)
+        parts = supported_all(models)
+        core = compile_models([part.model for part in parts])
+        best = _Best.empty(core)
+        for attempt in range(self.restarts + 1):
+            # the first run may take half; what runs leave over goes to those that follow
+            shares = 2 if attempt == 0 < self.restarts else self.restarts + 1 - attempt
+            limit = (budget.iterations - best.sweeps) // shares
+            schedule, damping = _plan(self, attempt)
+            state = initial_state(core, _start(core, attempt, rngs))
+            sweep(core, state, schedule, damping, self.tolerance, limit, until, threads)
+            best.offer(core, state, self.tolerance, attempt)
+        probs = probabilities(core, best.belief, max(part.model.max_states for part in parts))
+        rows = np.split(probs, core.model_variable[1:-1])
+        return [
+            lift(best.answer(m, rows[m][:, : part.model.max_states].copy()), part.alive)
+            for m, part in enumerate(parts)
+        ]
 
 
 @dataclass(slots=True)
@@ -130,6 +135,11 @@ class _Best:
         self.fixed_points = self.fixed_points + converged
         self.lowest = np.where(converged, np.minimum(log_z, self.lowest), self.lowest)
 
+    def answer(self, m: int, probs: FloatArray) -> Marginals:
+        if not self.converged[m]:
+            return Marginals(probs, Status.BUDGET_SPENT, stats=self.stats(m))
+        return Marginals(probs, Status.CONVERGED, float(self.log_z[m]), stats=self.stats(m))
+
     def stats(self, m: int) -> dict[str, float]:
         stats = {
             "residual": float(self.residual[m]),
@@ -157,7 +167,7 @@ def _at_random(attempt: int) -> bool:
     return attempt >= 4 and attempt % 2 == 0
 
 
-def _start(core: Core, attempt: int, streams: list[Generator]) -> FloatArray | None:
+def _start(core: Core, attempt: int, streams: Sequence[Generator]) -> FloatArray | None:
     """First messages of a run, random ones drawn from one stream for each model; None: uniform."""
     if attempt in (0, 2, 3):
         return None

@@ -1,6 +1,7 @@
 """Naive mean field: the best product distribution, and with it a lower bound of log Z."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numba
@@ -94,7 +95,7 @@ def _state_start(core: Core) -> IntArray:
     return np.asarray(core.ratio_start + np.arange(len(core.ratio_start)))
 
 
-def starting_point(core: Core, streams: list[Generator] | None) -> FloatArray:
+def starting_point(core: Core, streams: Sequence[Generator] | None) -> FloatArray:
     """Uniform q, or drawn evenly from all distributions, by one stream for each model."""
     start = _state_start(core)
     if streams is None:

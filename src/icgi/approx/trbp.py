@@ -9,9 +9,9 @@ from numpy.random import Generator
 from icgi.approx.core import (
     Core,
     State,
-    check_memory,
     compile_models,
     initial_state,
+    packs,
     probabilities,
     reweight,
 )
@@ -48,7 +48,7 @@ class TreeReweightedBP:
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Draw forests until every factor is covered, then sweep until messages are at rest."""
         until = deadline(budget)
-        check_memory([model], budget)
+        packs([model], budget)
         part = supported(model)
         core = compile_models([_merged(part.model)])
         core = reweight(core, appearance(core, rng))

@@ -1,6 +1,9 @@
 """Pure reductions of a model: impossible states, one-state variables, components, absorption."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 
 import numba
 import numpy as np
@@ -13,6 +16,24 @@ from icgi.model.wiring import Wiring, unwire, wiring
 def all_states(model: FactorGraph) -> BoolArray:
     """Mask of the states that each variable has, n × largest number of states."""
     return np.asarray(np.arange(model.max_states) < model.cards[:, None])
+
+
+def reducible(models: Sequence[FactorGraph]) -> BoolArray:
+    """Which models have zeros or one-state variables, all of them looked at together."""
+    tables = list(chain.from_iterable(model.log_tables for model in models))
+    sizes = np.fromiter(map(attrgetter("size"), tables), np.int64, len(tables))
+    zeros = np.isneginf(np.concatenate([np.empty(0), *tables], axis=None))
+    first = np.cumsum([0] + [model.n_factors for model in models])
+    entries = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])[first]
+    single = np.concatenate([np.empty(0, np.int64), *(model.cards for model in models)]) == 1
+    variables = np.cumsum([0] + [model.n_variables for model in models])
+    return np.asarray(_any(zeros, entries) | _any(single, variables))
+
+
+def _any(marks: BoolArray, start: IntArray) -> BoolArray:
+    """Whether there is a mark between each start and the next."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(marks)])
+    return np.asarray(before[start[1:]] > before[start[:-1]])
 
 
 def propagate(model: FactorGraph, alive: BoolArray) -> BoolArray:
