@@ -86,7 +86,7 @@ class GpuTempering:
 
     def schedule(self, sweeps: int, ladder: FloatArray) -> Schedule:
         """Split sweeps into burn-in and segments of at least one sweep."""
-        burn = int(self.burn_share * sweeps)
+        burn = max(0, min(int(self.burn_share * sweeps), sweeps - self.segments))
         segment = max(1, (sweeps - burn) // self.segments)
         return Schedule(ladder, self.ensembles, burn, segment, self.segments)
 
