@@ -162,18 +162,6 @@ class PaperNetwork(nn.Module):
         alpha = torch.where(real[..., None] > 0, alpha, 1.0)  # padding: anything finite
         return Outcome(alpha, beliefs(model, messages), eliminated)
 
-    def plan(self, n: int, steps: int | None = None) -> tuple[int, int]:
-        """Rounds, and the most variables of each, for graphs of n variables.
-
-        Larger graphs than those of training take more at once rather than more rounds.
-        """
-        config = self.config
-        limit = n if steps is None else min(steps, n)
-        if not config.parallel_rounds:
-            return min(limit, config.rounds * config.at_once), 1
-        most = min(max(config.at_once, n // 4), limit)
-        return (min(config.rounds, -(-limit // most)), most) if most else (0, 0)
-
     def _position(self, graphs: Graphs) -> Tensor:
         if self.config.positions == "laplacian" and graphs.dense:
             return heat_kernels(graphs.adjacency)
@@ -195,7 +183,7 @@ class PaperNetwork(nn.Module):
         alive, adjacency = graphs.real, graphs.adjacency
         fill = torch.zeros_like(graphs.pairs)
         tape: list[_Gone] = []
-        rounds, at_once = self.plan(alive.shape[1], steps)
+        rounds, at_once = plan(config, alive.shape[1], steps)
         # by each graph's own size, so that padding does not decide
         limit = (alive.sum(1) // 4).clamp(min=config.at_once if at_once > 1 else 1)
         left = torch.full_like(limit, float(alive.shape[1] if steps is None else steps))
@@ -251,6 +239,18 @@ class PaperNetwork(nn.Module):
             )
             tokens = torch.where(gone.mask[..., None, None] > 0, new, tokens)
         return tokens, messages
+
+
+def plan(config: PaperConfig, n: int, steps: int | None = None) -> tuple[int, int]:
+    """Rounds, and the most variables of each, for graphs of n variables.
+
+    Larger graphs than those of training take more at once rather than more rounds.
+    """
+    limit = n if steps is None else min(steps, n)
+    if not config.parallel_rounds:
+        return min(limit, config.rounds * config.at_once), 1
+    most = min(max(config.at_once, n // 4), limit)
+    return (min(config.rounds, -(-limit // most)), most) if most else (0, 0)
 
 
 def _features(graphs: Graphs) -> Tensor:

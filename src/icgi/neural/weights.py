@@ -5,35 +5,45 @@ import json
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from icgi.errors import CheckpointError
 from icgi.neural.fast import FastConfig, FastNetwork
+from icgi.neural.general import GeneralConfig, GeneralNetwork
+from icgi.neural.paper import PaperConfig, PaperNetwork
+
+KINDS: dict[str, tuple[type[Any], type[Any]]] = {
+    "fast": (FastConfig, FastNetwork),
+    "general": (GeneralConfig, GeneralNetwork),
+    "paper": (PaperConfig, PaperNetwork),
+}
+"""Kind of network, as the file says it → its configuration and its module."""
 
 
-def save_weights(path: Path, network: FastNetwork) -> None:
+def save_weights(path: Path, network: nn.Module) -> None:
     """Write weights and, with the ending `.json`, the configuration they belong to."""
     from safetensors.torch import save_file
 
+    kind = next(name for name, (_, made) in KINDS.items() if type(network) is made)
+    config: Any = network.config
     half = {name: value.half().contiguous() for name, value in network.state_dict().items()}
     save_file(half, path)
-    text = json.dumps({"network": "fast", **dataclasses.asdict(network.config)}, indent=1)
+    text = json.dumps({"network": kind, **dataclasses.asdict(config)}, indent=1)
     path.with_suffix(".json").write_text(text + "\n")
 
 
-def load_weights(path: Path) -> FastNetwork:
+def load_weights(path: Path) -> Any:
     """Read a network that `save_weights` wrote, in single precision and not for training."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         raw = json.loads(path.with_suffix(".json").read_text())
-        kind = raw.pop("network")
-        if kind != "fast":
-            raise ValueError(f"it holds a network of kind {kind!r}")
-        network = FastNetwork(FastConfig(**raw))
+        settings, module = KINDS[raw.pop("network")]
+        network: nn.Module = module(settings(**raw))
         network.load_state_dict(load_file(path))
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
@@ -44,7 +54,7 @@ def load_weights(path: Path) -> FastNetwork:
 
 
 @cache
-def shipped(name: str) -> nn.Module:
+def shipped(name: str) -> Any:
     """Network shipped with the package, loaded once."""
     folder = Path(str(files("icgi.neural"))) / "weights"
     return load_weights(folder / f"{name}.safetensors")

@@ -4,17 +4,22 @@ import argparse
 import dataclasses
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from icgi.neural.fast import FastNetwork
+from icgi.neural.paper import PaperConfig
 from icgi.neural.weights import load_weights
-from icgi.train import evaluate
+from icgi.train import evaluate, graph_run
 from icgi.train.config import PRESETS, TrainConfig
+from icgi.train.graph_task import GraphTask
 from icgi.train.labels import Labelled, label
-from icgi.train.loop import train
+from icgi.train.loop import run_task, train
 from icgi.train.mixture import Range, draw_many
+
+RESERVE = 45.0  # seconds of `--total` that are kept for measuring
 
 
 def main() -> None:
@@ -28,6 +33,10 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=None)
     parser.add_argument("--workers", type=int, default=1, help="processes that draw models")
     parser.add_argument("--tests", type=int, default=32, help="models per test set; 0: none")
+    parser.add_argument(
+        "--total", type=float, default=None, help="seconds for everything; the schedule gets what "
+        "preparing leaves, less a reserve for measuring (paper presets only)",
+    )  # fmt: skip
     given = parser.parse_args()
     config = dataclasses.replace(PRESETS[given.preset], seed=given.seed)
     if given.seconds is not None:
@@ -40,6 +49,9 @@ def main() -> None:
     def say(text: str) -> None:
         print(f"[{time.perf_counter() - began:6.1f}] {text}", flush=True)
 
+    if isinstance(config.network, PaperConfig):
+        train_graphs(config, given, device, began, say)
+        return
     data, validation = prepare(config, given.workers, device)
     say(f"{sum(len(d.up) for d in data)} training models labelled")
     start = None if given.start is None else load_weights(given.start)
@@ -48,6 +60,27 @@ def main() -> None:
     if given.tests and device == "cuda":
         table = measure(result.network, config, given.tests, device, say)
         (given.out / "results.json").write_text(json.dumps(table, indent=1))
+
+
+def train_graphs(
+    config: TrainConfig,
+    given: argparse.Namespace,
+    device: str,
+    began: float,
+    say: Callable[[str], None],
+) -> None:
+    """Train and measure the paper's network."""
+    given.out.mkdir(parents=True, exist_ok=True)
+    data, validation = graph_run.prepare(config, given.workers, device, say)
+    if given.total is not None:
+        left = given.total - (time.perf_counter() - began) - RESERVE
+        config = dataclasses.replace(config, seconds=max(left, 10.0), steps=1_000_000)
+    start = None if given.start is None else load_weights(given.start)
+    task = GraphTask(config, data, validation)
+    result = run_task(task, given.out, lambda line: say(json.dumps(line)), start)
+    say(f"{result.steps} steps")
+    if given.tests:
+        graph_run.measure(result.network, validation, given.tests, device, given.out, say)
 
 
 def prepare(

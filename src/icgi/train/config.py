@@ -5,9 +5,16 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 from icgi.errors import CheckpointError
 from icgi.neural.fast import FastConfig
+from icgi.neural.paper import PaperConfig
+
+NETWORKS: dict[str, type[FastConfig] | type[PaperConfig]] = {
+    "fast": FastConfig,
+    "paper": PaperConfig,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +27,14 @@ class Bucket:
     count: int  # training models
     share: int = 1  # steps in a round of all buckets
     most_beta: float = 3.0
+    kind: Literal["spins", "any"] = "spins"  # any: several states, large factors, zeros
 
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
     """A training run: data, optimiser, loss."""
 
-    network: FastConfig = FastConfig()
+    network: FastConfig | PaperConfig = field(default_factory=FastConfig)
     mixture: str = "wide"  # a key of `mixture.MIXTURES`
     buckets: tuple[Bucket, ...] = (Bucket(10, 32, 12, 32768),)
     seed: int = 0
@@ -48,6 +56,9 @@ class TrainConfig:
     composite_from: float = 0.3  # share of the schedule after which it counts
     gamma: float = 5.0
     effective: float = 1000.0
+    temperatures: tuple[float, float] = (1.0, 0.1)  # τ of the relaxed choice, first and last
+    cool_until: float = 0.5  # share of the schedule after which τ stays
+    low_precision: bool = True  # bfloat16 on a GPU, where the network says it is safe
     validate_every: int = 500
     patience: int = 20  # validations without a better MAE before stopping
     notes: str = field(default="", compare=False)
@@ -59,16 +70,17 @@ class TrainConfig:
 
 def to_json(config: TrainConfig) -> str:
     """Text form, read back by `from_json`."""
-    return json.dumps(dataclasses.asdict(config), indent=1)
+    kind = next(name for name, made in NETWORKS.items() if type(config.network) is made)
+    return json.dumps({"kind": kind, **dataclasses.asdict(config)}, indent=1)
 
 
 def from_json(text: str) -> TrainConfig:
     """Configuration from its text form; unknown or missing words are an error."""
     try:
-        raw = json.loads(text)
-        raw["network"] = FastConfig(**raw["network"])
+        raw: dict[str, Any] = json.loads(text)
+        raw["network"] = NETWORKS[raw.pop("kind", "fast")](**raw["network"])
         raw["buckets"] = tuple(Bucket(**b) for b in raw["buckets"])
-        for name in ("context_sweeps", "momenta"):
+        for name in ("context_sweeps", "momenta", "temperatures"):
             raw[name] = tuple(raw[name])
         return TrainConfig(**raw)
     except (KeyError, TypeError, ValueError) as error:
@@ -106,4 +118,53 @@ FAST = TrainConfig(
 )
 """The shipped `icgi-fast`."""
 
-PRESETS = {"tiny": TINY, "fast": FAST}
+PAPER_TINY = TrainConfig(
+    network=PaperConfig(
+        features=32, heads=4, layers=2, rank=4, hidden=16, width=6, rounds=2, at_once=4
+    ),
+    buckets=(Bucket(8, 10, 0, 32),),
+    context_sweeps=(),
+    context_share=0.0,
+    steps=120,
+    batch=32,
+    rate=5e-3,
+    warm_up=10,
+    average=0.9,
+    validate_every=40,
+)
+"""The paper's network, small: overfits 32 small models on a CPU in under a minute."""
+
+PAPER = TrainConfig(
+    network=PaperConfig(),
+    buckets=(
+        Bucket(10, 32, 0, 24576, share=3, most_beta=2.5),
+        Bucket(6, 20, 0, 6144, share=1, most_beta=2.0, kind="any"),
+    ),
+    context_sweeps=(100,),
+    context_share=0.2,
+    steps=12_000,
+    batch=128,
+    rate=1e-3,
+    warm_up=300,
+    average=0.995,
+    composite_from=0.6,
+    validate_every=250,
+)
+"""The shipped `icgi-paper`.
+
+Paper: rate 3·10⁻⁴, 2,000 warm-up steps, batches of 32, 200 epochs; here larger batches at a higher
+rate, because minutes of one GPU make some thousand steps. `PAPER_SCHEDULE` is the paper's.
+"""
+
+PAPER_SCHEDULE = dataclasses.replace(
+    PAPER, steps=200_000, batch=32, rate=3e-4, warm_up=2000, average=0.999, validate_every=1000
+)
+"""The paper's schedule to the letter, for a run of days."""
+
+PRESETS = {
+    "tiny": TINY,
+    "fast": FAST,
+    "paper-tiny": PAPER_TINY,
+    "paper": PAPER,
+    "paper-schedule": PAPER_SCHEDULE,
+}

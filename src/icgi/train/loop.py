@@ -5,30 +5,64 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from icgi.errors import CheckpointError
-from icgi.neural import losses
-from icgi.neural.fast import FastNetwork
 from icgi.neural.weights import save_weights
-from icgi.train.config import Bucket, TrainConfig, to_json
+from icgi.train.config import TrainConfig, to_json
 from icgi.train.labels import Labelled
 from icgi.train.parallel import Group
+from icgi.train.spin_task import SpinTask, mean_error
+
+__all__ = ["Batches", "Result", "Task", "mean_error", "run_task", "train"]
 
 Report = Callable[[dict[str, Any]], None]
+
+
+class Batches(Protocol):
+    """Batches of one bucket, in arrays that stay where they are."""
+
+    def draw(self, step: int, progress: float) -> None:
+        """Fill the arrays; what is drawn is a function of seed and step alone."""
+        ...
+
+
+class Task(Protocol):
+    """What is trained: a network, its batches, its loss, and how good it is."""
+
+    config: TrainConfig
+    device: torch.device
+    recorded: bool  # a step is the same sequence of kernels every time: a CUDA graph may repeat it
+
+    def network(self) -> nn.Module:
+        """Untrained network."""
+        ...
+
+    def batches(self, group: Group) -> Sequence[Any]:
+        """`Batches` of every bucket, this process's part of each."""
+        ...
+
+    def loss(self, network: nn.Module, batch: Any, late: Tensor) -> Tensor:
+        """Loss of the batch that was drawn; `late` is 1 once the paper's loss counts."""
+        ...
+
+    def validate(self, network: nn.Module) -> list[float]:
+        """MAE on every validation set; the first decides which weights are kept."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
     """A finished run: the averaged network, and the validation MAE of every check."""
 
-    network: FastNetwork
+    network: Any
     history: list[dict[str, Any]]
     steps: int
 
@@ -39,34 +73,41 @@ def train(
     validation: list[tuple[Labelled, int]],
     folder: Path,
     report: Report = lambda line: None,
-    start: FastNetwork | None = None,
+    start: nn.Module | None = None,
 ) -> Result:
-    """Train a network and keep its weights, log and last checkpoint in `folder`.
-
-    A checkpoint found there is continued; the run ends with the same numbers as one that was never
-    interrupted. Under `torchrun` every process takes its part of each batch.
+    """Train the fast network; see `run_task`.
 
     Parameters
     ----------
     data
         One labelled set per bucket of the configuration.
     validation
-        Labelled sets and the size of the core to check them with; the first decides which weights
-        are kept.
-    start
-        Network whose weights a new run begins with.
+        Labelled sets and the size of the core to check them with.
+    """
+    return run_task(SpinTask(config, data, validation), folder, report, start)
+
+
+def run_task(
+    task: Task,
+    folder: Path,
+    report: Report = lambda line: None,
+    start: nn.Module | None = None,
+) -> Result:
+    """Train a network and keep its weights, log and last checkpoint in `folder`.
+
+    A checkpoint found there is continued; the run ends with the same numbers as one that was never
+    interrupted. Under `torchrun` every process takes its part of each batch. `start` is a network
+    whose weights a new run begins with.
     """
     with Group() as group:
-        run = _Run(config, data, group, start)
-        run.prepare()
+        run = _Run(task, group, start)
+        run.prepare(report)
         if (folder / "checkpoint.pt").exists():
             run.restore(folder / "checkpoint.pt")
-        return _loop(run, validation, folder, report)
+        return _loop(run, folder, report)
 
 
-def _loop(
-    run: "_Run", validation: list[tuple[Labelled, int]], folder: Path, report: Report
-) -> Result:
+def _loop(run: "_Run", folder: Path, report: Report) -> Result:
     config, group = run.config, run.group
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
@@ -77,12 +118,12 @@ def _loop(
             break
         loss = run.advance(progress)
         if run.step % config.validate_every == 0 or run.step == config.steps:
-            run.check(validation, float(loss), time.perf_counter() - began)
+            run.check(float(loss), time.perf_counter() - began)
             if group.first:
                 _write(run, folder)
                 report(run.history[-1])
     if not run.history or run.history[-1]["step"] != run.step:
-        run.check(validation, math.nan, time.perf_counter() - began)
+        run.check(math.nan, time.perf_counter() - began)
         if group.first:
             _write(run, folder)
             report(run.history[-1])
@@ -102,14 +143,15 @@ def _write(run: "_Run", folder: Path) -> None:
 class _Run:
     """Everything that changes during training."""
 
-    def __init__(self, config: TrainConfig, data: list[Labelled], group: Group, start: FastNetwork | None) -> None:
-        self.config, self.data, self.group = config, data, group
-        self.device = data[0].up.device
+    def __init__(self, task: Task, group: Group, start: nn.Module | None) -> None:
+        self.task, self.config, self.group = task, task.config, group
+        self.device = task.device
+        config = task.config
         torch.manual_seed(config.seed)
-        self.network = FastNetwork(config.network).to(self.device)
+        self.network = task.network().to(self.device)
         if start is not None:
             self.network.load_state_dict(start.state_dict())
-        self.average = copy.deepcopy(self.network).requires_grad_(False)
+        self.average = copy.deepcopy(self.network).requires_grad_(False).eval()
         self.best = copy.deepcopy(self.average)
         self.step, self.stale, self.best_mae = 0, 0, math.inf
         self.history: list[dict[str, Any]] = []
@@ -125,17 +167,25 @@ class _Run:
         )
         self.wrapped: nn.Module = group.wrap(self.network)
         self.turns = [k for k, b in enumerate(config.buckets) for _ in range(b.share)]
-        self.inputs = [_Inputs(config, b, d, group) for b, d in zip(config.buckets, data, strict=True)]
+        self.inputs: Sequence[Batches] = task.batches(group)
         self.steps: list[Callable[[], Tensor]] = []
 
-    def prepare(self) -> None:
+    def prepare(self, report: Report) -> None:
         """Make one function per bucket that does a training step; on one GPU, a CUDA graph."""
-        plain = [lambda k=k: self._update(k) for k in range(len(self.data))]
-        if self.device.type != "cuda" or self.group.count > 1:
-            self.steps = plain
+        plain = [partial(self._update, k) for k in range(len(self.inputs))]
+        self.steps = list(plain)
+        if self.device.type != "cuda" or self.group.count > 1 or not self.task.recorded:
             return
-        pool = torch.cuda.graph_pool_handle()
-        self.steps = [_captured(one, self.inputs[k], pool) for k, one in enumerate(plain)]
+        before = copy.deepcopy(self.network.state_dict())
+        try:
+            pool = torch.cuda.graph_pool_handle()
+            pairs = zip(plain, self.inputs, strict=True)
+            self.steps = [_captured(one, inputs, pool) for one, inputs in pairs]
+        except RuntimeError as error:  # slower, but the run goes on
+            report({"step": 0, "note": f"steps are not recorded: {error}"})
+            torch.cuda.synchronize()
+            self.steps = list(plain)
+        self.network.load_state_dict(before)
         for state in self.optimizer.state.values():  # capturing took steps at rate zero
             for value in state.values():
                 value.zero_()
@@ -145,7 +195,7 @@ class _Run:
         """One step; its loss stays on the device."""
         config = self.config
         k = self.turns[self.step % len(self.turns)]
-        self.inputs[k].draw(self.step)
+        self.inputs[k].draw(self.step, progress)
         rate = learning_rate(config, self.step, progress)
         if self.device.type == "cuda":
             self.rate.fill_(rate)
@@ -158,26 +208,26 @@ class _Run:
         return loss
 
     def _update(self, k: int) -> Tensor:
-        config, inputs = self.config, self.inputs[k]
-        spins = inputs.spins()
-        alpha = self.wrapped(spins, config.buckets[k].core, inputs.jitter)
-        loss = objective(config, alpha, inputs.part, self.late)
+        config = self.config
+        loss = self.task.loss(self.wrapped, self.inputs[k], self.late)
         for p in self.network.parameters():
             p.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         used = [p for p in self.network.parameters() if p.grad is not None]
         for p in used:
-            torch.nan_to_num_(p.grad, 0.0, 0.0, 0.0)  # a rare overflow must not end the run
+            if p.grad is not None:
+                torch.nan_to_num_(p.grad, 0.0, 0.0, 0.0)  # a rare overflow must not end the run
         nn.utils.clip_grad_norm_(used, config.clip)
         self.optimizer.step()
         with torch.no_grad():
-            averaged = list(self.average.parameters())
-            torch._foreach_lerp_(averaged, list(self.network.parameters()), 1.0 - config.average)
+            averaged: list[Tensor] = list(self.average.parameters())
+            current: list[Tensor] = list(self.network.parameters())
+            torch._foreach_lerp_(averaged, current, 1.0 - config.average)
         return loss.detach()
 
-    def check(self, validation: list[tuple[Labelled, int]], loss: float, elapsed: float) -> None:
+    def check(self, loss: float, elapsed: float) -> None:
         """Validate the averaged weights and remember the best."""
-        errors = [mean_error(self.average, part, core) for part, core in validation]
+        errors = self.task.validate(self.average)
         line = {"step": self.step, "loss": loss, "seconds": round(elapsed, 2), "mae": errors}
         self.history.append(line)
         self.stale += 1
@@ -187,7 +237,7 @@ class _Run:
 
     def state(self) -> dict[str, Any]:
         """Everything needed to continue."""
-        index = {p: k for k, p in enumerate(self.network.parameters())}
+        index: dict[Tensor, int] = {p: k for k, p in enumerate(self.network.parameters())}
         moments = {index[p]: dict(s) for p, s in self.optimizer.state.items()}
         return {
             "config": to_json(dataclasses.replace(self.config, seconds=math.inf)),
@@ -221,93 +271,19 @@ class _Run:
         self.history = saved["history"]
 
 
-class _Inputs:
-    """The batch of one bucket, in arrays that stay where they are."""
-
-    def __init__(self, config: TrainConfig, bucket: Bucket, data: Labelled, group: Group) -> None:
-        self.config, self.data, self.group = config, data, group
-        device = data.up.device
-        self.own = config.batch // group.count
-        self.index = torch.zeros(self.own, dtype=torch.long, device=device)
-        self.kind = torch.zeros(self.own, dtype=torch.long, device=device)
-        self.told = torch.zeros(self.own, 1, device=device)
-        self.jitter = torch.ones(self.own, bucket.largest, device=device)
-
-    def draw(self, step: int) -> None:
-        """Choose models, orders and context; a function of seed and step alone."""
-        config, whole = self.config, self.config.batch
-        rng = torch.Generator().manual_seed(1_000_003 * config.seed + step)
-        index = torch.randint(len(self.data.up), (whole,), generator=rng)
-        kinds = max(1, len(self.data.estimates))
-        kind = torch.randint(kinds, (whole,), generator=rng)
-        told = torch.rand(whole, 1, generator=rng) < config.context_share
-        spread = config.jitter * torch.rand(whole, 1, generator=rng)
-        jitter = torch.exp(spread * torch.randn(whole, self.jitter.shape[1], generator=rng))
-        first = self.group.rank * self.own
-        mine = slice(first, first + self.own)
-        self.index.copy_(index[mine])
-        self.kind.copy_(kind[mine])
-        self.told.copy_(told[mine])
-        self.jitter.copy_(jitter[mine])
-
-    @property
-    def part(self) -> Labelled:
-        """The chosen models."""
-        return self.data[self.index]
-
-    def spins(self) -> Any:
-        """The chosen models with their context, where one was chosen."""
-        spins = self.data.spins[self.index]
-        if not len(self.data.estimates):
-            return spins
-        return dataclasses.replace(
-            spins,
-            estimate=self.data.estimates[self.kind, self.index] * self.told,
-            reliability=self.data.reliabilities[self.kind, self.index] * self.told,
-        )
-
-
-def objective(config: TrainConfig, alpha: Tensor, part: Labelled, late: Tensor) -> Tensor:
-    """KL + w·L1, plus the paper's composite loss once `late` is 1."""
-    reference = torch.stack([part.up, 1.0 - part.up], -1)
-    warm = losses.kl(alpha, reference) + config.l1_weight * losses.l1(alpha, reference)
-    paper = losses.composite(alpha, reference, part.spread, config.gamma, config.effective)
-    total = warm + late * config.composite_weight * paper
-    return losses.graph_mean(total, part.spins.real)
-
-
 def learning_rate(config: TrainConfig, step: int, progress: float) -> float:
     """Linear warm-up, then half a cosine to a thousandth."""
     warm = min(1.0, (step + 1) / config.warm_up)
     return config.rate * warm * (0.5 * (1.0 + math.cos(math.pi * progress)) + 1e-3)
 
 
-@torch.no_grad()
-def mean_error(network: FastNetwork, data: Labelled, core: int, batch: int = 256) -> float:
-    """MAE = mean over graphs of (1/|V|) Σ_i ‖p̂_i − p_i‖₁, without context."""
-    return float(graph_errors(network, data, core, batch).mean())
-
-
-@torch.no_grad()
-def graph_errors(network: FastNetwork, data: Labelled, core: int, batch: int = 256) -> Tensor:
-    """MAE of every graph (b)."""
-    errors = []
-    for k in range(0, len(data.up), batch):
-        part = data[k : k + batch]
-        alpha = network(part.spins, min(core, part.up.shape[1]))
-        reference = torch.stack([part.up, 1.0 - part.up], -1)
-        error = losses.l1(alpha, reference) * part.spins.real
-        errors.append(error.sum(1) / part.spins.real.sum(1))
-    return torch.cat(errors)
-
-
-def _captured(one: Callable[[], Tensor], inputs: _Inputs, pool: Any) -> Callable[[], Tensor]:
+def _captured(one: Callable[[], Tensor], inputs: Batches, pool: Any) -> Callable[[], Tensor]:
     """Step recorded once and replayed: thousands of small kernels start without Python."""
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for step in range(2):  # allocates optimiser state and library workspaces
-            inputs.draw(step)
+            inputs.draw(step, 0.0)
             one()
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
@@ -320,5 +296,3 @@ def _captured(one: Callable[[], Tensor], inputs: _Inputs, pool: Any) -> Callable
         return loss
 
     return replay
-
-

@@ -1,0 +1,116 @@
+"""A training run of the paper's network, from drawing its data to the table of its errors."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+
+from icgi.model.graph import FactorGraph
+from icgi.neural.paper import PaperNetwork
+from icgi.train import evaluate
+from icgi.train.config import Bucket, TrainConfig
+from icgi.train.graph_data import (
+    DRAWS,
+    Draw,
+    Examples,
+    GraphExamples,
+    SpinExamples,
+    label_all,
+    start_drawing,
+)
+from icgi.train.graph_task import graph_errors
+from icgi.train.labels import label
+from icgi.train.mixture import Range, draw_many
+
+Say = Callable[[str], None]
+HELD_OUT = 30_777  # seed of validation sets; those of training are below 30,000
+
+
+def prepare(
+    config: TrainConfig, workers: int, device: str, say: Say
+) -> tuple[list[Examples], list[Examples]]:
+    """Labelled training sets, one per bucket, and validation sets.
+
+    Models of many states are labelled by other processes while the device tempers the spins.
+    """
+    any_kind = {
+        k: start_drawing(100 * config.seed + k, _range(b), b.count, workers)
+        for k, b in enumerate(config.buckets)
+        if b.kind == "any"
+    }
+    held = [
+        start_drawing(HELD_OUT + k, _range(config.buckets[k]), 256, min(workers, 2))
+        for k in any_kind
+    ]
+    spins = {k: _spins(config, k, workers, device) for k in range(len(config.buckets))
+             if k not in any_kind}  # fmt: skip
+    say(f"{sum(s.size for s in spins.values())} spin models labelled")
+    validation: list[Examples] = [_validation(config, workers, device)] if spins else []
+    data = [
+        spins[k] if k in spins else any_kind[k].result().to(device)
+        for k in range(len(config.buckets))
+    ]
+    validation += [drawing.result().to(device) for drawing in held]
+    say(f"{sum(d.size for d in data)} training models in all")
+    return data, validation
+
+
+def _range(bucket: Bucket) -> Range:
+    return Range(bucket.smallest, bucket.largest, bucket.most_beta)
+
+
+def _spins(config: TrainConfig, k: int, workers: int, device: str) -> SpinExamples:
+    bucket = config.buckets[k]
+    models = draw_many(100 * config.seed + k, config.mixture, _range(bucket), bucket.count, workers)
+    sweeps, context = config.label_sweeps, config.context_sweeps
+    return SpinExamples(label(models, sweeps, context, config.seed + k, device))
+
+
+def _validation(config: TrainConfig, workers: int, device: str) -> SpinExamples:
+    if device == "cpu":
+        limits = _range(config.buckets[0])
+        return SpinExamples(label(draw_many(10_777, config.mixture, limits, 64), 0, (), 0))
+    mix = evaluate.validation_models(config.mixture, 512, workers)
+    return SpinExamples(evaluate.long_labels(mix, device))
+
+
+def measure(
+    network: PaperNetwork,
+    validation: list[Examples],
+    tests: int,
+    device: str,
+    folder: Path,
+    say: Say,
+) -> None:
+    """Print and store the errors on the validation mix, on every test set and on every family."""
+    network.eval()
+    network.low_precision = False
+    table: dict[str, dict[str, float]] = {}
+
+    def record(name: str, data: Examples, batch: int, **more: float) -> None:
+        error = graph_errors(network, data, batch)
+        table[name] = {"mae": float(error.mean()), "models": data.size, **more}
+        say(f"{name}: " + " ".join(f"{key}={value:.4f}" for key, value in table[name].items()))
+        (folder / "results.json").write_text(json.dumps(table, indent=1))
+
+    for k, data in enumerate(validation):
+        record("validation mix N ≤ 32" if k == 0 else "validation mix of any kind", data, 128)
+    for make in DRAWS:
+        record(f"family{make.__name__}", _family(make, 64).to(device), 64)
+    if device == "cpu":
+        return
+    for name, models in evaluate.test_sets(tests).items():
+        known = evaluate.long_labels(models, device)
+        label_error = float(known.spread.mean() / 8**0.5)
+        record(name, SpinExamples(known), 16, label_error=label_error)
+
+
+def _family(make: Draw, count: int) -> GraphExamples:
+    rng = np.random.default_rng([HELD_OUT, *make.__name__.encode()])
+
+    def model(stream: Generator) -> FactorGraph:
+        return make(stream, int(stream.integers(6, 21)), float(stream.uniform(0.3, 2.0)))
+
+    return label_all(model, rng, count, 20)

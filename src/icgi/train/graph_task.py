@@ -1,0 +1,123 @@
+"""Training the paper's network: its batches with Gumbel noise, its loss, its check."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from icgi.neural import losses
+from icgi.neural.graphs import in_batches
+from icgi.neural.paper import PaperConfig, PaperNetwork, plan
+from icgi.neural.selection import gumbel
+from icgi.train.config import TrainConfig
+from icgi.train.graph_data import Batch, Examples
+from icgi.train.parallel import Group
+
+
+class GraphTask:
+    """A `Task` of `loop` on factor graphs of any kind.
+
+    Paper: random node permutations as augmentation; here none, because the network does not see
+    the numbering.
+    """
+
+    def __init__(
+        self, config: TrainConfig, data: Sequence[Examples], validation: Sequence[Examples]
+    ) -> None:
+        if not isinstance(config.network, PaperConfig):
+            raise TypeError("graphs train the paper's network; spins train the fast one")
+        self.config, self.data, self.validation = config, data, validation
+        self.settings = config.network
+        self.device = data[0].device
+        self.recorded = self.settings.positions == "spd"  # eigenvectors cannot be recorded
+
+    def network(self) -> PaperNetwork:
+        """Untrained network."""
+        made = PaperNetwork(self.settings)
+        made.low_precision = self.config.low_precision and self.device.type == "cuda"
+        return made
+
+    def batches(self, group: Group) -> list["GraphBatches"]:
+        """One source of batches for each bucket."""
+        return [GraphBatches(self.config, data, group) for data in self.data]
+
+    def loss(self, network: nn.Module, batch: "GraphBatches", late: Tensor) -> Tensor:
+        """KL + w·L1, plus the paper's composite loss once `late` is 1."""
+        drawn = batch.take()
+        config = self.config
+        alpha = network(drawn.graphs, batch.noise, batch.temperature)
+        warm = losses.kl(alpha, drawn.reference)
+        warm = warm + config.l1_weight * losses.l1(alpha, drawn.reference)
+        paper = losses.composite(
+            alpha, drawn.reference, drawn.spread, config.gamma, config.effective
+        )
+        total = warm + late * config.composite_weight * paper
+        return losses.graph_mean(total, drawn.graphs.real)
+
+    def validate(self, network: nn.Module) -> list[float]:
+        """MAE on every validation set, in single precision and with the order of the test."""
+        network.low_precision = False  # type: ignore[assignment]
+        return [float(graph_errors(network, part).mean()) for part in self.validation]
+
+
+class GraphBatches:
+    """The batch of one bucket, in arrays that stay where they are."""
+
+    def __init__(self, config: TrainConfig, data: Examples, group: Group) -> None:
+        self.config, self.data, self.group = config, data, group
+        self.own = config.batch // group.count
+        rounds = 1
+        if isinstance(config.network, PaperConfig):
+            rounds = plan(config.network, data.variables)[0] or 1
+        zeros = torch.zeros(self.own, device=data.device)
+        self.index, self.kind = zeros.long(), zeros.long()
+        self.told = zeros.clone()
+        self.temperature = torch.ones((), device=data.device)
+        self.noise = torch.zeros(self.own, rounds, data.variables, device=data.device)
+
+    def draw(self, step: int, progress: float) -> None:
+        """Choose models, noise and context by seed and step, τ by progress."""
+        config = self.config
+        rng = torch.Generator().manual_seed(1_000_003 * config.seed + step)
+        whole = config.batch
+        index = torch.randint(self.data.size, (whole,), generator=rng)
+        kind = torch.randint(max(1, len(config.context_sweeps)), (whole,), generator=rng)
+        told = torch.rand(whole, generator=rng) < config.context_share
+        noise = gumbel((whole, *self.noise.shape[1:]), rng)
+        first = self.group.rank * self.own
+        mine = slice(first, first + self.own)
+        self.index.copy_(index[mine])
+        self.kind.copy_(kind[mine])
+        self.told.copy_(told[mine])
+        self.noise.copy_(noise[mine])
+        self.temperature.fill_(temperature(config, progress))
+
+    def take(self) -> Batch:
+        """The chosen models, with their context where one was chosen."""
+        batch = self.data[self.index]
+        known = self.data.context(self.index, self.kind)
+        if known is None:
+            return batch
+        estimate, sure = known
+        told = self.told[:, None] * batch.graphs.real
+        graphs = batch.graphs.with_context(estimate * told[..., None], sure * told)
+        return dataclasses.replace(batch, graphs=graphs)
+
+
+def temperature(config: TrainConfig, progress: float) -> float:
+    """Return τ, falling geometrically until `cool_until` of the schedule."""
+    first, last = config.temperatures
+    share = min(1.0, progress / config.cool_until) if config.cool_until else 1.0
+    return float(first * (last / first) ** share)
+
+
+@torch.no_grad()
+def graph_errors(network: nn.Module, data: Examples, batch: int = 128) -> Tensor:
+    """MAE of every graph (b): (1/|V|) Σ_i ‖p̂_i − p_i‖₁."""
+    errors = []
+    for part in in_batches(data.size, batch):
+        drawn = data[part]
+        error = losses.l1(network(drawn.graphs), drawn.reference) * drawn.graphs.real
+        errors.append(error.sum(1) / drawn.graphs.real.sum(1))
+    return torch.cat(errors)
