@@ -14,7 +14,12 @@ SMALLEST, LARGEST = 1e-5, 2.0  # ends of the plot: smaller errors and larger R-h
 
 def run(
     verb: Annotated[str, typer.Argument(metavar="info", help="What to do: info.")],
-    folder: Annotated[Path, typer.Argument(metavar="SET", help="Folder of a labelled set.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SET", help="Folder of a labelled set; `shipped`: the one of the package."
+        ),
+    ],
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw the reliability of the labels (.png)."),
@@ -22,11 +27,12 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Counts per family, methods, and the reliability of the labels: standard error, ŝ, R-hat."""
-    from icgi.data.store import LabelledSet
+    from icgi.data.store import SHIPPED, LabelledSet
 
     if verb != "info":
         raise typer.BadParameter(f"unknown verb {verb!r}; there is: info", param_hint="data")
-    stored = LabelledSet(folder)
+    shipped = str(folder) == SHIPPED.name and not folder.exists()
+    stored = LabelledSet(SHIPPED if shipped else folder)
     rows = _rows(stored)
     bad = stored.verify()
     if plot is not None:

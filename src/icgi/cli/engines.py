@@ -77,8 +77,7 @@ def describe(name: str) -> Description | None:
             else:
                 summary, _, details = told.partition("\n")
             settings = _settings(node, tree, text)
-            exact = module.startswith("icgi.exact")
-            return Description(name, summary, details.strip(), settings, exact)
+            return Description(name, summary, details.strip(), settings, _is_exact(module))
     return None
 
 
@@ -87,26 +86,37 @@ def _first_line(docstring: str, name: str) -> str:
     return line[:1].upper() + line[1:]
 
 
-def approximate() -> list[Description]:
-    """Engines for models that are too large for exact inference."""
+def approximate() -> list[str]:
+    """Names of the engines for models that are too large for exact inference."""
     from icgi.engines import ENGINES
 
-    found = [describe(name) for name in ENGINES if name != "auto"]
-    return [each for each in found if each and not each.exact]
+    return [n for n, place in ENGINES.items() if n != "auto" and not _is_exact(place)]
+
+
+def _is_exact(place: str) -> bool:
+    return place.startswith("icgi.exact")
 
 
 def _settings(node: ast.ClassDef, tree: ast.Module, text: str) -> tuple[Option, ...]:
     lines = text.splitlines()
-    aliases = _imported_aliases(tree) | _aliases(tree)
+    fields = [
+        field
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    ]
+    aliases = _aliases(tree) | _imported_aliases(tree, {ast.unparse(f.annotation) for f in fields})
     found = []
-    for field in node.body:
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-            continue
+    for field in fields:
         kind = ast.unparse(field.annotation)
         default = "" if field.value is None else ast.unparse(field.value)
         comment = lines[(field.end_lineno or field.lineno) - 1].partition("  # ")[2]
         found.append(
-            Option(field.target.id, _readable(aliases.get(kind, kind)), default.strip("'"), comment)
+            Option(
+                ast.unparse(field.target),
+                _readable(aliases.get(kind, kind)),
+                default.strip("'"),
+                comment,
+            )
         )
     return tuple(found)
 
@@ -124,18 +134,16 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
     }
 
 
-def _imported_aliases(tree: ast.Module) -> dict[str, str]:
+def _imported_aliases(tree: ast.Module, wanted: set[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for statement in tree.body:
-        if not isinstance(statement, ast.ImportFrom) or not (statement.module or "").startswith(
-            "icgi."
-        ):
+        if not isinstance(statement, ast.ImportFrom):
             continue
-        spec = find_spec(str(statement.module))
+        names = {alias.name for alias in statement.names} & wanted
+        spec = find_spec(statement.module or "") if names else None
         if spec is not None and spec.origin is not None:
             there = _aliases(ast.parse(Path(spec.origin).read_text()))
-            names = {a.name: a.asname or a.name for a in statement.names}
-            found |= {names[name]: text for name, text in there.items() if name in names}
+            found |= {name: text for name, text in there.items() if name in names}
     return found
 
 

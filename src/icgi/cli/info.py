@@ -70,7 +70,7 @@ def _choice(searched: "Forecast", budget: "Budget") -> str:
 
     if searched.fits(budget):
         return f"takes jt: exact inference fits the budget ({_limits(budget)})"
-    names = ", ".join(each.name for each in approximate())
+    names = ", ".join(approximate())
     others = f"approximate engines: {names}" if names else "there is no approximate engine yet"
     return f"{question.reason('auto', searched, budget)} ({_limits(budget)}); {others}"
 

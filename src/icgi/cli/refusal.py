@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from icgi.cli.engines import approximate
+from icgi.cli.engines import approximate, describe
 from icgi.cli.failures import complain
 from icgi.cli.output import paragraph
 from icgi.cli.question import Refused
@@ -91,8 +91,9 @@ def _planar(refused: Refused, words: Sequence[str]) -> list[tuple[str, str]]:
 def _others(words: Sequence[str]) -> list[tuple[str, str]]:
     """Suggest a few approximate engines; a model may be outside the reach of the special ones."""
     rank = {name: place for place, name in enumerate(_FIRST)}
-    found = sorted(approximate(), key=lambda each: rank.get(each.name, len(rank)))
+    names = sorted(approximate(), key=lambda name: rank.get(name, len(rank)))
     return [
         (shlex.join([*words, "--engine", each.name]), f"approximate: {each.summary}")
-        for each in found[:_SHOWN]
+        for each in map(describe, names[:_SHOWN])
+        if each
     ]
