@@ -107,7 +107,8 @@ def _plot(rows: list[dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
     import numpy as np
 
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
+    height = max(3.6, 1.0 + 0.22 * len(rows))
+    figure, axes = plt.subplots(1, 3, figsize=(13, height), layout="constrained")
     names = [f"{r['family']} {r['split']}" for r in rows]
     bottom = np.zeros(len(rows))
     for method in sorted({m for r in rows for m in r["methods"]}):

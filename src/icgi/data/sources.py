@@ -1,13 +1,16 @@
 """Where the models of a set come from: a preset of the paper, a published collection, a folder."""
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from icgi.data.collection import instances
 from icgi.data.families import FAMILIES, PRESETS
-from icgi.data.splits import Draw, draws, stratified
-from icgi.data.store import Identity
+from icgi.data.splits import Draw, Role, draws, share, stratified
+from icgi.data.store import SHIPPED, Identity
 from icgi.errors import IcgiError
 from icgi.model.graph import FactorGraph
 from icgi.model.uai import read_evidence, read_model
@@ -15,20 +18,37 @@ from icgi.model.uai import read_evidence, read_model
 Scale = Literal["smoke", "small", "paper"]
 Instances = Iterator[tuple[Identity, FactorGraph]]
 MOST_VARIABLES = {"smoke": 100, "small": 400, "paper": 10**9}
+RECIPE: tuple[tuple[str, dict[str, int | float]], ...] = (
+    ("grid", {"rows": 5, "columns": 5}),
+    ("tree", {"n": 20}),
+    ("er", {"n": 20, "p": 0.2}),
+    ("ba", {"n": 20, "m": 2}),
+    ("ws", {"n": 20, "k": 4}),
+    ("sk", {"n": 16}),
+    ("sk", {"n": 40, "h": 0.5}),  # too many for exact: a sampled label
+    ("ea2d", {"L": 6}),
+    ("ea3d", {"L": 3}),
+    ("potts", {"L": 4}),
+    ("factor", {"n": 15}),
+    ("csp", {"n": 15}),
+)
+"""Families of the set that comes with the package, ten draws each."""
 
 
 def source(name: str, scale: Scale = "small") -> Instances:
     """Instances of a preset, or of a folder that holds `manifest.csv` or `.uai` files."""
     if name in PRESETS:
         return preset(name, scale)
+    if name == SHIPPED.name and not Path(name).exists():
+        return recipe()
     folder = Path(name)
     if (folder / "manifest.csv").is_file():
         return collection(folder)
     if folder.is_dir() and any(folder.glob("*.uai*")):
         return files(folder)
     raise IcgiError(
-        f"{name!r} is neither a set, nor a preset ({', '.join(PRESETS)}), nor a folder with .uai "
-        "files or a manifest.csv"
+        f"{name!r} is neither a set, nor a preset ({', '.join(PRESETS)}, shipped), nor a folder "
+        "with .uai files or a manifest.csv"
     )
 
 
@@ -47,6 +67,18 @@ def preset(name: str, scale: Scale) -> Instances:
         if scale != "paper" and _variables(draw) > MOST_VARIABLES[scale]:
             continue
         yield _identity(draw), draw.sample()
+
+
+def recipe(count: int = 10) -> Instances:
+    """Models of the set that comes with the package; topologies kept for testing are there too."""
+    for family, parameters in RECIPE:
+        values = "-".join(f"{key}{value}" for key, value in parameters.items())
+        for k in range(count):
+            role = Role.OOD if family in ("ba", "ws") else share(k, count)
+            name = f"shipped-{family}-{values}-{k}"
+            seed = int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
+            model = FAMILIES[family].sample(np.random.default_rng(seed), **parameters)
+            yield Identity(name, family, role.value, parameters), model
 
 
 def collection(folder: Path) -> Instances:

@@ -97,7 +97,7 @@ def draws(preset: str, role: Role | None = None) -> Iterator[Draw]:
     for parameters in PRESETS[preset].configurations():
         shared = configuration_role(preset, parameters)
         for realisation in range(count):
-            own = _share(realisation, count) if shared is Role.TRAIN else shared
+            own = share(realisation, count) if shared is Role.TRAIN else shared
             if role is None or own is role:
                 yield Draw(preset, tuple(parameters.items()), realisation, own)
 
@@ -116,7 +116,7 @@ def stratified(families: Mapping[str, str], only_test: Iterable[str] = ()) -> di
     for family in sorted(set(families.values())):
         names = [name for name in families if families[name] == family and name not in roles]
         names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
-        roles.update({name: _share(k, len(names)) for k, name in enumerate(names)})
+        roles.update({name: share(k, len(names)) for k, name in enumerate(names)})
     return roles
 
 
@@ -127,7 +127,7 @@ def leave_one_out(names: Iterable[str]) -> Iterator[tuple[list[str], str]]:
         yield everyone[:k] + everyone[k + 1 :], name
 
 
-def _share(k: int, count: int) -> Role:
+def share(k: int, count: int) -> Role:
     """Role of the k-th of `count` items: the shares in order."""
     end = 0.0
     for role, share in SHARES.items():

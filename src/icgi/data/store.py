@@ -27,6 +27,9 @@ from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.wiring import Wiring, unwire, wiring
 
 FORMAT = 1
+SHIPPED = Path(__file__).parent / "shipped"
+"""A small labelled set that comes with the package, for tests and demonstrations."""
+
 SHARD = 256  # instances of a shard, at most
 KEPT = 4  # shards of labels in memory while a set is streamed
 NUMBERS = 2**24  # table entries after which a shard of models ends, however few they are
@@ -391,7 +394,8 @@ def _write_shard(
 
     path = folder / f"{kind}-{number:05}.parquet"
     draft = path.with_suffix(".partial")
-    _parquet().write_table(pa.Table.from_pylist(rows, schema=_schema(kind)), draft)
+    table = pa.Table.from_pylist(rows, schema=_schema(kind))
+    _parquet().write_table(table, draft, compression="zstd")
     draft.replace(path)
     return {"file": path.name, "rows": len(rows), "sha256": _digest(path)}
 
