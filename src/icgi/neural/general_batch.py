@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from icgi.errors import UnsupportedModelError
@@ -22,6 +23,8 @@ FLOOR = 30.0  # log of how much less likely than anything possible the impossibl
 MOST_STATES = 64  # of one variable, auxiliaries included; a table of pairs then has 4096 entries
 LEAST_VARIABLES = 3  # of a batch: putting a variable back looks at its three strongest neighbours
 GAUGE_SWEEPS = 6
+
+Float32Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,6 +144,19 @@ def _range(table: FloatArray) -> float:
     return float(np.ptp(finite)) if finite.size else 0.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges:
+    """A batch of models as lists of edges: small enough to send and to store."""
+
+    model: IntArray  # e    which model of the batch
+    first: IntArray  # e
+    second: IntArray  # e
+    tables: Float32Array  # e k k    gauged
+    unary: Float32Array  # b n k
+    real: Float32Array  # b n
+    own: Float32Array  # b n
+
+
 def collate(
     forms: Sequence[PairForm],
     variables: int | None = None,
@@ -148,42 +164,64 @@ def collate(
     dtype: torch.dtype = torch.float32,
 ) -> Tables:
     """Padded batch of models without context, on the CPU."""
+    return assemble(listed(forms, variables, states, dtype == torch.float64), dtype=dtype)
+
+
+def listed(
+    forms: Sequence[PairForm],
+    variables: int | None = None,
+    states: int | None = None,
+    double: bool = False,
+) -> Edges:
+    """Gauged edges of models, padded to so many variables and states."""
     n = variables or max([LEAST_VARIABLES, *(len(f.cards) for f in forms)])
     k = states or max([2, *(int(f.cards.max(initial=1)) for f in forms)])
-    b = len(forms)
-    unary = np.full((b, n, k), ABSENT)
+    unary = np.full((len(forms), n, k), ABSENT)
     unary[:, :, 0] = 0.0
-    tables = np.zeros((b, n, k, n, k))
-    adjacency = np.zeros((b, n, n))
-    real, own = np.zeros((b, n)), np.zeros((b, n))
+    real, own = np.zeros((2, len(forms), n))
     for m, form in enumerate(forms):
-        size = len(form.cards)
-        real[m, :size] = 1.0
+        real[m, : len(form.cards)] = 1.0
         own[m, : len(form.alive)] = 1.0
         for i, u in enumerate(form.unary):
             unary[m, i, : len(u)] = u
     where = [(m, i, j) for m, form in enumerate(forms) for i, j in form.pairs]
-    listed = [t for form in forms for t in form.pairs.values()]
-    gauged, rows, columns = gauge(listed, k)
-    for (m, i, j), table, row, column in zip(where, gauged, rows, columns, strict=True):
-        tables[m, i, :, j] = table
-        tables[m, j, :, i] = table.T
-        unary[m, i] += row
-        unary[m, j] += column
-        adjacency[m, i, j] = adjacency[m, j, i] = 1.0
-    exists = torch.as_tensor(unary > 0.5 * ABSENT)
-    near = torch.as_tensor(adjacency, dtype=dtype)
-    theta = torch.as_tensor(unary, dtype=dtype)
+    model, first, second = np.array(where, dtype=np.int64).reshape(-1, 3).T
+    tables, rows, columns = gauge([t for form in forms for t in form.pairs.values()], k)
+    np.add.at(unary, (model, first), rows)
+    np.add.at(unary, (model, second), columns)
+    kind = np.float64 if double else np.float32
+    return Edges(
+        model, first, second, tables.astype(kind), unary.astype(kind), real.astype(kind),
+        own.astype(kind),
+    )  # fmt: skip
+
+
+def assemble(
+    edges: Edges, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> Tables:
+    """Dense batch on a device from lists of edges."""
+    unary, real, own, found = (
+        torch.as_tensor(x).to(device, dtype)
+        for x in (edges.unary, edges.real, edges.own, edges.tables)
+    )
+    m, i, j = (torch.as_tensor(x).to(device) for x in (edges.model, edges.first, edges.second))
+    b, n, k = unary.shape
+    tables = unary.new_zeros(b, n, n, k, k)
+    tables[m, i, j] = found
+    tables[m, j, i] = found.mT
+    adjacency = unary.new_zeros(b, n, n)
+    adjacency[m, i, j] = adjacency[m, j, i] = 1.0
+    far = torch.cat([distances(part) for part in torch.split(adjacency, 4096)])
     return Tables(
-        torch.as_tensor(tables, dtype=dtype),
-        theta,
-        exists.to(dtype),
-        torch.as_tensor(real, dtype=dtype),
-        torch.as_tensor(own, dtype=dtype),
-        near,
-        distances(near),
-        torch.zeros_like(theta),
-        torch.zeros_like(near[:, 0]),
+        tables.transpose(2, 3).contiguous(),
+        unary,
+        (unary > 0.5 * ABSENT).to(dtype),
+        real,
+        own,
+        adjacency,
+        far,
+        torch.zeros_like(unary),
+        torch.zeros_like(real),
     )
 
 

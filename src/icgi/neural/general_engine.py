@@ -1,16 +1,13 @@
 """The network for q states as part of an engine: models in, concentrations of their states out."""
 
-import dataclasses
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from icgi.errors import BudgetError, CheckpointError, UnsupportedModelError
+from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.model.graph import FactorGraph, FloatArray
-from icgi.neural.general import GeneralConfig, GeneralNetwork
+from icgi.neural.general import GeneralNetwork
 from icgi.neural.general_batch import LEAST_VARIABLES, PairForm, collate, pair_form
 
 CORE_STATES = 4096  # configurations of the core, all of which are summed
@@ -116,33 +113,3 @@ def _spread_out(model: FactorGraph, form: PairForm, found: FloatArray) -> FloatA
     first = np.concatenate([[0], np.cumsum(form.alive.sum(1))])
     alpha[variable, state] = found[variable, np.arange(len(variable)) - first[variable]]
     return alpha
-
-
-def save_general(path: Path, network: GeneralNetwork) -> None:
-    """Write weights in half precision and, with the ending `.json`, their configuration."""
-    from safetensors.torch import save_file
-
-    half = {name: value.half().contiguous() for name, value in network.state_dict().items()}
-    save_file(half, path)
-    text = json.dumps({"network": "general", **dataclasses.asdict(network.config)}, indent=1)
-    path.with_suffix(".json").write_text(text + "\n")
-
-
-def load_general(path: Path) -> GeneralNetwork:
-    """Read a network that `save_general` wrote, in single precision and not for training."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        raw = json.loads(path.with_suffix(".json").read_text())
-        kind = raw.pop("network")
-        if kind != "general":
-            raise ValueError(f"it holds a network of kind {kind!r}")
-        network = GeneralNetwork(GeneralConfig(**raw))
-        network.load_state_dict(load_file(path))
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path} holds no weights of this version ({error}); train again, or reinstall icgi "
-            "for the shipped ones"
-        ) from None
-    return network.float().eval().requires_grad_(False)

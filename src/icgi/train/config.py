@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from icgi.errors import CheckpointError
 from icgi.neural.fast import FastConfig
+from icgi.neural.general import GeneralConfig
 from icgi.neural.paper import PaperConfig
 
-NETWORKS: dict[str, type[FastConfig] | type[PaperConfig]] = {
+NETWORKS: dict[str, type[FastConfig] | type[GeneralConfig] | type[PaperConfig]] = {
     "fast": FastConfig,
+    "general": GeneralConfig,  # its runs are described by `train.general.GeneralRun`
     "paper": PaperConfig,
 }
 
