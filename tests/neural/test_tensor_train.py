@@ -32,6 +32,7 @@ def test_environment_products_are_the_marginals_of_the_dense_table(w: int, k: in
     dense = reconstruct(given)
     assert (dense >= 0).all()
     assert_allclose(dense.flatten(2).sum(-1), 1.0)
+    assert_allclose(unary.sum(-1), 1.0)  # the gauge normalises the factor
     expected_unary, expected_pairs = dense_marginals(dense)
     assert_allclose(unary, expected_unary, atol=1e-12)
     off = ~torch.eye(w, dtype=torch.bool)

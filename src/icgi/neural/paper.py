@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from icgi.errors import CheckpointError
-from icgi.neural.arrange import after_elimination
+from icgi.neural.arrange import FAR, after_elimination
 from icgi.neural.encoder_paper import (
     DistanceBias,
     LaplacianBias,
@@ -249,8 +249,7 @@ def plan(config: PaperConfig, n: int, steps: int | None = None) -> tuple[int, in
     limit = n if steps is None else min(steps, n)
     if not config.parallel_rounds:
         return min(limit, config.rounds * config.at_once), 1
-    most = min(max(config.at_once, n // 4), limit)
-    return (min(config.rounds, -(-limit // most)), most) if most else (0, 0)
+    return min(config.rounds, limit), min(max(config.at_once, n // 4), limit)
 
 
 def _features(graphs: Graphs) -> Tensor:
@@ -303,13 +302,12 @@ def _filled(adjacency: Tensor, near: Tensor, alive: Tensor) -> Tensor:
 def _closer(d: Tensor, chosen: Chosen) -> Tensor:
     """Distances after the chosen variables have gone, one after the other."""
     n = d.shape[1]
-    for m in range(chosen.which.shape[1]):
-        index = chosen.which[:, m, None]
-        to = d.gather(1, index[:, :, None].expand(-1, 1, n))[:, 0]
-        new = after_elimination(d, to)
-        d = torch.where(chosen.valid[:, m, None, None] > 0, new, d)
-        d = d * (1.0 - torch.eye(n, device=d.device, dtype=d.dtype))
-    return d
+    index = chosen.which[:, :, None].expand(-1, -1, n)
+    nobody = (1.0 - chosen.valid) * FAR  # moves empty slots out of reach
+    for m in range(index.shape[1]):
+        to = d.gather(1, index[:, m, None])[:, 0] + nobody[:, m, None]
+        d = after_elimination(d, to)
+    return d.clamp(min=0.0)  # a variable that went has no distances
 
 
 def _coming_back(graphs: Graphs, mask: Tensor, alive: Tensor, adjacency: Tensor) -> Active:

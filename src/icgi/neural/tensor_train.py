@@ -11,9 +11,10 @@ SMALL = 1e-12  # its inverse squared is finite in float32
 
 
 def cores(raw: Tensor, states: Tensor, inside: Tensor) -> Tensor:
-    """Softplus cores (b m w k r r), scaled so that each, summed over its states, has mass r.
+    """Softplus cores (b m w k r r), each row of the bond summing to one over states and next bond.
 
-    A factor matters up to a constant, and so does each core. Places outside the factor get cores
+    Every non-negative train has this gauge, so nothing is lost; in it all environments from the
+    right are ones, and the factor sums to one as it stands. Places outside the factor get cores
     that do not depend on the state and hand the bond on.
 
     Parameters
@@ -25,49 +26,40 @@ def cores(raw: Tensor, states: Tensor, inside: Tensor) -> Tensor:
     inside
         1 for places that hold a variable (b m w).
     """
-    r = raw.shape[-1]
     positive = functional.softplus(raw) * states[..., None, None]
-    positive = positive * (r / positive.sum((-1, -2, -3), keepdim=True).clamp(min=SMALL))
-    hand_on = torch.eye(r, device=raw.device, dtype=raw.dtype) / raw.shape[3]
+    positive = positive / positive.sum((-1, -3), keepdim=True).clamp(min=SMALL)
+    hand_on = torch.eye(raw.shape[-1], device=raw.device, dtype=raw.dtype) / raw.shape[3]
     return torch.where(inside[..., None, None, None] > 0, positive, hand_on)
 
 
 def marginals(train: Tensor) -> tuple[Tensor, Tensor]:
-    """Unary (b m w k) and pairwise (b m w w k k) marginals of normalised trains b m w k r r.
+    """Unary (b m w k) and pairwise (b m w w k k) marginals of trains in the gauge of `cores`.
+
+    p(x_j) = L_j G_j[x_j] 1 and p(x_j, x_l) = L_j G_j[x_j] (Π_{j<i<l} Ḡ_i) G_l[x_l] 1, where Ḡ sums
+    over states and L_j = 1ᵀ/r Ḡ_1 ⋯ Ḡ_{j−1} is the environment from the left.
 
     Paper: the first and the last core are a row and a column; here all are r × r and the ends are
     closed with ones, because which place is last differs between the factors of a batch.
     """
-    w, r = train.shape[2], train.shape[-1]
-    summed = list(train.sum(3).unbind(2))  # w times b m r r
-    scales = []
-    left = [train.new_full((*train.shape[:2], 1, r), 1.0 / r)]
-    right = [train.new_ones(*train.shape[:2], r, 1)]
-    for j in range(w):
-        new = left[-1] @ summed[j]
-        scale = new.sum(-1, keepdim=True).clamp(min=SMALL)
-        summed[j] = summed[j] / scale  # then every product from the left has mass one
-        scales.append(scale[:, :, None])
-        left.append(new / scale)
-    for j in reversed(range(w)):
-        new = summed[j] @ right[-1]
-        right.append(new / new.sum(-2, keepdim=True).clamp(min=SMALL))
-    before = torch.stack(left[:-1], 2)  # b m w 1 r    environment left of each place
-    after = torch.stack(right[-2::-1], 2)  # b m w r 1
-    opened = (before[:, :, :, None] @ train)[..., 0, :]  # b m w k r    L G[x]
-    closed = (train @ after[:, :, :, None])[..., 0]  # b m w k r    G[y] R
-    unary = (opened * after[..., 0][:, :, :, None]).sum(-1)
-    unary = unary / unary.sum(-1, keepdim=True).clamp(min=SMALL)
-    columns = []
-    carried = opened[:, :, :0]  # b m j k r    L G_j[x] with the places after j summed
+    b, m, w, k, r, _ = train.shape
+    flat = train.flatten(0, 1)  # bm w k r r
+    summed = flat.sum(2).unbind(1)  # w times bm r r
+    left = [train.new_full((b * m, 1, r), 1.0 / r)]
+    for matrix in summed[:-1]:
+        left.append(left[-1] @ matrix)
+    opened = (torch.stack(left, 1)[:, :, None] @ flat)[..., 0, :]  # bm w k r
+    unary = opened.sum(-1)
+    apart = torch.eye(w, device=train.device, dtype=train.dtype)
+    # row j of step l begins as L_j G_j[x] at l = j and is carried on by the places after it
+    begin = (opened[:, :, None] * apart[:, :, None, None]).view(b * m, w, w * k, r).unbind(1)
+    carried = torch.zeros_like(begin[0])  # bm jk r
+    before = []
     for place in range(w):
-        table = carried @ closed[:, :, place, None].mT  # b m j x y
-        columns.append(functional.pad(table, (0, 0, 0, 0, 0, w - place)))
-        passed = carried @ summed[place][:, :, None]
-        carried = torch.cat([passed, opened[:, :, place, None] / scales[place]], 2)
-    upper = torch.stack(columns, 3)  # b m j l x y, zero but for j < l
-    both = upper + upper.transpose(2, 3).mT
-    return unary, both / both.sum((-1, -2), keepdim=True).clamp(min=SMALL)
+        before.append(carried)
+        carried = torch.baddbmm(begin[place], carried, summed[place])
+    closed = flat.sum(-1)  # bm w y r    G[y] 1
+    upper = (torch.stack(before, 1) @ closed.mT).view(b, m, w, w, k, k)  # l j x y, zero for j ≥ l
+    return unary.view(b, m, w, k), upper.mT + upper.transpose(2, 3)
 
 
 def reconstruct(train: Tensor) -> Tensor:
