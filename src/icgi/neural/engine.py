@@ -24,15 +24,16 @@ SINGLE = 4  # bytes
 
 @dataclass(frozen=True, slots=True)
 class IcgiNetwork:
-    """Elimination with learned corrections, for binary pairwise models without zeros.
+    """Networks that eliminate: `fast` in closed form, `paper` with predicted factors.
 
-    Milliseconds to seconds, many models at once with `run`. Exact (to single precision) where
-    elimination meets no variable with more than two neighbours before `core` variables are left.
+    Milliseconds to seconds, many models at once with `run`. `fast` is exact (to single precision)
+    where elimination meets no variable with more than two neighbours before `core` are left.
     """
 
-    variant: Literal["fast"] = "fast"
-    core: int = 16  # variables left at the end, whose 2^core states are all summed
-    orders: int = 4  # elimination orders, whose concentrations are averaged
+    variant: Literal["fast", "paper"] = "fast"
+    core: int = 16  # fast: variables left at the end, whose 2^core states are all summed
+    orders: int = 4  # fast: elimination orders, whose concentrations are averaged
+    steps: int | None = None  # paper: most variables to eliminate; none: as trained
     device: str = "cpu"
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
@@ -41,6 +42,49 @@ class IcgiNetwork:
 
     def run(self, models: Sequence[FactorGraph], budget: Budget, rng: Generator) -> list[Marginals]:
         """Marginals of many models, in batches as large as the memory of the budget allows."""
+        if self.variant == "paper":
+            from icgi.neural.paper_engine import paper_marginals
+            from icgi.neural.weights import shipped
+
+            network = shipped("icgi-paper")
+            return paper_marginals(network, models, budget, rng, self.steps, self.device)
+        spins = [k for k, model in enumerate(models) if as_ising(model) is not None]
+        others = [k for k in range(len(models)) if k not in set(spins)]
+        found = dict(zip(spins, self._spins([models[k] for k in spins], budget, rng), strict=True))
+        found |= zip(others, self._others([models[k] for k in others], budget, rng), strict=True)
+        return [found[k] for k in range(len(models))]
+
+    def _others(
+        self, models: Sequence[FactorGraph], budget: Budget, rng: Generator
+    ) -> list[Marginals]:
+        """Models of many states, large factors or zeros, where the network for them is there."""
+        from icgi.neural.weights import is_shipped, shipped
+
+        if not models:
+            return []
+        if not is_shipped("icgi-general"):
+            require_ising(models[0])  # refuses
+        import torch
+
+        from icgi.neural.general_engine import general_concentrations
+
+        seeds = torch.Generator().manual_seed(int(rng.integers(2**63 - 1)))
+        network = shipped("icgi-general").to(self.device)
+        found = general_concentrations(
+            network, models, self.orders, seeds, table_bytes=budget.table_bytes, device=self.device
+        )
+        stats = {"orders": float(self.orders)}
+        return [
+            Marginals(a / a.sum(1, keepdims=True), Status.CONVERGED, concentration=a, stats=stats)
+            for a in found
+        ]
+
+    def _spins(
+        self, models: Sequence[FactorGraph], budget: Budget, rng: Generator
+    ) -> list[Marginals]:
+        """Binary pairwise models without zeros."""
+        if not models:
+            return []
         import torch
 
         from icgi.neural.weights import shipped
@@ -62,7 +106,7 @@ class IcgiNetwork:
         """Predict the memory of one model of n variables: the largest step and the core."""
         step = 24 * 4 * n * n + 64 * 8 * n * n  # quadrature of every pair, attention
         kept = n * n * 4 + n * (n + 256)
-        return SINGLE * (step + kept + 3 * 2 ** min(self.core, n))
+        return int(SINGLE * (step + kept + 3 * 2 ** min(self.core, n)))
 
     def _batches(self, sizes: list[int], budget: Budget) -> list[list[int]]:
         """Models of similar size together, each batch within the budget's memory."""
@@ -149,11 +193,9 @@ def concentrations(
     import torch
 
     size = min(core, spins.fields.shape[1])
-    alpha = network(spins, size)
+    alpha: Tensor = network(spins, size)
     for _ in range(orders - 1):
         draw = torch.randn(spins.fields.shape, generator=seeds)
         jitter = torch.exp(0.5 * draw).to(spins.fields)
         alpha = alpha + network(spins, size, jitter)
     return alpha / orders
-
-

@@ -56,8 +56,16 @@ def load_weights(path: Path) -> Any:
 @cache
 def shipped(name: str) -> Any:
     """Network shipped with the package, loaded once."""
-    folder = Path(str(files("icgi.neural"))) / "weights"
-    return load_weights(folder / f"{name}.safetensors")
+    return load_weights(_file(name))
+
+
+def is_shipped(name: str) -> bool:
+    """Whether the package has this network."""
+    return _file(name).exists()
+
+
+def _file(name: str) -> Path:
+    return Path(str(files("icgi.neural"))) / "weights" / f"{name}.safetensors"
 
 
 def parameter_count(network: nn.Module) -> int:

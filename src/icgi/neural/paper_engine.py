@@ -1,0 +1,152 @@
+"""The paper's network as part of an engine: any models in, Dirichlet concentrations out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.random import Generator
+
+from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.inference import Budget, Marginals, Status
+from icgi.model.condition import lift
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray
+from icgi.model.reduce import restrict
+from icgi.neural.graphs import LARGEST_TABLE, make_batch
+from icgi.neural.paper import PaperConfig, plan
+from icgi.neural.possible import possible_states
+from icgi.neural.selection import gumbel
+
+if TYPE_CHECKING:
+    from icgi.neural.paper import PaperNetwork
+
+MOST_DENSE = 512  # variables; beyond, pairs are lists: no attention and no elimination
+LARGEST_BATCH = 128
+SINGLE = 4  # bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """A model without impossible states, and how it will run."""
+
+    model: FactorGraph
+    alive: BoolArray  # states of the original that are left
+    dense: bool
+    bytes: int
+
+    @property
+    def shape(self) -> tuple[bool, int, int]:
+        """What models of one batch should have in common."""
+        return self.dense, self.model.max_states, self.model.n_variables
+
+
+def paper_marginals(
+    network: "PaperNetwork",
+    models: Sequence[FactorGraph],
+    budget: Budget,
+    rng: Generator,
+    steps: int | None = None,
+    device: str = "cpu",
+) -> list[Marginals]:
+    """Marginals of many models, in batches as large as the memory of the budget allows.
+
+    States that cannot occur, as far as `possible_states` finds them, get exactly zero. Models of
+    more than 512 variables run without attention and elimination, and their stats say so.
+
+    Parameters
+    ----------
+    steps
+        Most variables to eliminate of each model; as the network was trained if absent.
+    """
+    network = network.to(device).eval()
+    jobs = [_job(network.config, model, budget) for model in models]
+    seeds = torch.Generator().manual_seed(int(rng.integers(2**63 - 1)))
+    answers: dict[int, Marginals] = {}
+    for chosen in _batches(jobs, budget):
+        batch = [jobs[k] for k in chosen]
+        graphs = make_batch([job.model for job in batch], batch[0].dense).to(device)
+        noise = None
+        if network.config.order == "random":
+            noise = gumbel((*graphs.real.shape[:1], 64, graphs.real.shape[1]), seeds).to(device)
+        with torch.no_grad():
+            found = network.run(graphs, noise, steps=steps)
+        alphas = found.alpha.double().cpu().numpy()
+        for k, job, alpha, gone in zip(
+            chosen, batch, alphas, found.eliminated.tolist(), strict=True
+        ):
+            answers[k] = _answer(network.config, job, alpha, gone)
+    return [answers[k] for k in range(len(models))]
+
+
+def bytes_needed(config: PaperConfig, model: FactorGraph, dense: bool) -> int:
+    """Predict the memory of one model: tables, messages, tokens, the largest predicted factor."""
+    n, k = max(model.n_variables, 1), max(model.max_states, 1)
+    d, h, r = config.features, config.heads, config.rank
+    tokens = n * k * d * (6 + 2 * config.expansion)
+    listed = [len(s) for s in model.scopes if len(s) > (2 if dense else 1)]
+    lists = sum(k**a * (2 + h) + 8 * a * k * h for a in listed)
+    pairs = 0
+    if dense:
+        _, at_once = plan(config, n)
+        w = min(config.width, n)
+        messages = n * n * (k * k * (6 + 2 * h) + 7 * k * h + h * (config.layers + 6))
+        factor = at_once * w * k * (3 * r * r + 4 * config.hidden + 6 * w * (k + r))
+        pairs = messages + factor + config.rounds * 2 * n * n
+    return int(SINGLE * (tokens + lists + pairs))
+
+
+def _job(config: PaperConfig, model: FactorGraph, budget: Budget) -> _Job:
+    alive = possible_states(model)
+    reduced = restrict(model, alive)
+    largest = max([0, *(len(s) for s in reduced.scopes)])
+    if largest > 2 and reduced.max_states**largest > LARGEST_TABLE:
+        raise UnsupportedModelError(
+            f"icgi:paper takes factors of up to {LARGEST_TABLE} padded entries, this model has one "
+            f"of {largest} variables and variables of up to {reduced.max_states} states; use "
+            "--engine lbp or pt, or jt for an exact answer"
+        )
+    dense = reduced.n_variables <= MOST_DENSE
+    need = bytes_needed(config, reduced, dense)
+    if dense and need > budget.table_bytes:  # lists need far less where there are few edges
+        dense, need = False, bytes_needed(config, reduced, False)
+    if need > budget.table_bytes:
+        raise BudgetError(
+            f"icgi:paper needs {need / 1e6:.0f} MB for {reduced!r}, the budget is "
+            f"{budget.table_bytes / 1e6:.0f} MB; raise --memory, or use --engine lbp"
+        )
+    return _Job(reduced, alive, dense, need)
+
+
+def _batches(jobs: Sequence[_Job], budget: Budget) -> list[list[int]]:
+    """Models of similar size together, each batch within the budget's memory."""
+    groups: list[list[int]] = []
+    for k in sorted(range(len(jobs)), key=lambda k: jobs[k].shape, reverse=True):
+        if groups:
+            first = jobs[groups[-1][0]]
+            alike = jobs[k].shape[:2] == first.shape[:2] and (
+                4 * jobs[k].model.n_variables >= 3 * first.model.n_variables
+            )
+            room = (len(groups[-1]) + 1) * first.bytes <= budget.table_bytes
+            if alike and room and len(groups[-1]) < LARGEST_BATCH:
+                groups[-1].append(k)
+                continue
+        groups.append([k])
+    return groups
+
+
+def _answer(config: PaperConfig, job: _Job, found: FloatArray, gone: float) -> Marginals:
+    model = job.model
+    alpha = found[: model.n_variables, : model.max_states].copy()
+    alpha[np.arange(model.max_states) >= model.cards[:, None]] = 0.0
+    rounds = plan(config, model.n_variables)[0] if job.dense and config.autoregressive else 0
+    stats = {
+        "variables_eliminated": gone,
+        "attention": float(job.dense),
+        "sweeps": float(config.layers + rounds * (1 + config.distribute)),
+    }
+    # the plan was carried out to its end; a network has no criterion of its own beyond that
+    answer = Marginals(
+        alpha / alpha.sum(1, keepdims=True), Status.CONVERGED, concentration=alpha, stats=stats
+    )
+    return lift(answer, job.alive)
