@@ -32,9 +32,14 @@ format: $(STAMP)
 	$(BIN)/ruff format src tests benchmarks
 	$(BIN)/ruff check --fix src tests benchmarks
 
-bench: $(STAMP)  ## speed against peers; set ICGI_DATA to the benchmark instances
+bench: $(STAMP)  ## exact answers and speed against peers; set ICGI_DATA to the instances
+	$(BIN)/python benchmarks/golden.py
 	$(BIN)/python benchmarks/exact.py
-	$(BIN)/python benchmarks/classical.py
+	$(BIN)/python benchmarks/parsing.py
+
+docs: $(STAMP)  ## the layout and the picture in the README
+	$(BIN)/python docs/layout.py
+	$(BIN)/python docs/figures/terminal.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+import zoo
 from icgi.errors import EvidenceError
 from icgi.exact.enumeration import Enumerate
 from icgi.inference import Marginals, Status

