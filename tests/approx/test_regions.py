@@ -114,17 +114,22 @@ class TestCycles:
     def test_are_a_basis(self, seed: int) -> None:
         """As many as there are independent ones, and none that others add up to."""
         model = pairwise(seed, 11, 2, 0.4, 1.0)
-        graph = primal(model)
-        number = {frozenset(e): k for k, e in enumerate(graph.edges)}
-        rows = []
-        for cycle in cycles(model, 11).regions:
-            row = np.zeros(len(number), np.int64)
-            for e in graph.subgraph(cycle).edges:  # chordless: all of its edges
-                row[number[frozenset(e)]] = 1
-            rows.append(row)
-        parts = nx.number_connected_components(graph)
-        assert len(rows) == len(number) - model.n_variables + parts
-        assert rank_mod_2(np.array(rows)) == len(rows)
+        rows = incidence(model, cycles(model, 11).regions)
+        parts = nx.number_connected_components(primal(model))
+        assert len(rows) == rows.shape[1] - model.n_variables + parts
+        assert rank_mod_2(rows) == len(rows)
+
+    @pytest.mark.parametrize(("limit", "value"), [("BASIS_WORDS", 0), ("BASIS_STEPS", 3)])
+    @pytest.mark.parametrize("seed", range(5))
+    def test_are_independent_without_room_or_time_as_well(
+        self, seed: int, limit: str, value: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(f"icgi.approx.cycles.{limit}", value)
+        model = pairwise(seed, 11, 2, 0.4, 1.0)
+        rows = incidence(model, cycles(model, 11).regions)
+        assert rank_mod_2(rows) == len(rows)
+        parts = nx.number_connected_components(primal(model))
+        assert len(rows) > 0.5 * (rows.shape[1] - model.n_variables + parts)
 
     def test_within_one_factor_are_none(self) -> None:
         model = zoo.random_model(np.random.default_rng(0), [2] * 4, [(0, 1, 2, 3)])
@@ -135,6 +140,16 @@ class TestCycles:
         found = cycles(COMPLETE, 4)
         assert found.cut
         assert len(found.regions) <= 10
+
+
+def incidence(model: FactorGraph, found: list[tuple[int, ...]]) -> np.ndarray:
+    """Edges of each cycle as ones; chordless cycles have all edges between their variables."""
+    graph = primal(model)
+    number = {frozenset(e): k for k, e in enumerate(graph.edges)}
+    rows = np.zeros((len(found), len(number)), np.int64)
+    for row, cycle in zip(rows, found, strict=True):
+        row[[number[frozenset(e)] for e in graph.subgraph(cycle).edges]] = 1
+    return rows
 
 
 def rank_mod_2(rows: np.ndarray) -> int:

@@ -1,7 +1,8 @@
 """Short cycles of a model's graph: the loops that become regions.
 
 Chordless cycles are listed by length, and of these a basis of the cycle space is kept, by Gaussian
-elimination over GF(2) with one bit per edge.
+elimination over GF(2) with one bit per edge; where that would take too long, only cycles with an
+edge that no earlier one has, which are independent as well.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from icgi.model.ordering import neighbours
 SEARCH_STEPS = 2 * 10**8  # path extensions in the search for cycles, about a second
 MOST_CANDIDATES = 10**6  # cycles that are tried; those kept are independent, so at most e − n + 1
 BASIS_WORDS = 2**25  # size of the matrix over GF(2) that decides on independence
+BASIS_STEPS = 10**9  # words that it may add, about half a second
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,11 +62,12 @@ def cycles(model: FactorGraph, longest: int) -> Cycles:
 
 @dataclass(slots=True, eq=False)
 class _Basis:
-    """Cycles as rows over GF(2) in echelon form, one column per edge; without room, every cycle."""
+    """Cycles as rows over GF(2) in echelon form, one column per edge; none without room."""
 
     rows: NDArray[np.uint64]  # r w   bits
     pivot: IntArray  # e    row whose leading edge this is, −1 for none
-    size: IntArray  # number of rows, in an array of one
+    count: IntArray  # rows in use, and words that may still be added
+    seen: BoolArray  # e    edges of all cycles so far
     start: IntArray
     neighbour: IntArray
     edge: IntArray
@@ -75,15 +78,15 @@ class _Basis:
         rank = max(edges - len(start) + 1, 0) + _parts(start, neighbour)
         rank = rank if rank * words <= BASIS_WORDS else 0
         rows = np.zeros((rank, words), np.uint64)
-        return cls(rows, np.full(edges, -1), np.zeros(1, np.int64), start, neighbour, edge)
+        count, seen = np.array([0, BASIS_STEPS]), np.zeros(edges, np.bool_)
+        return cls(rows, np.full(edges, -1), count, seen, start, neighbour, edge)
 
     def add_all(self, paths: IntArray) -> BoolArray:
         """Mask of the cycles that are independent of those before them."""
-        if not len(self.rows):
-            return np.ones(len(paths), bool)
         chosen: BoolArray = _add_cycles(
-            paths, self.start, self.neighbour, self.edge, self.rows, self.pivot, self.size
-        )
+            paths, self.start, self.neighbour, self.edge,
+            self.rows, self.pivot, self.count, self.seen,
+        )  # fmt: skip
         return chosen
 
     def add(self, path: IntArray) -> None:
@@ -128,39 +131,51 @@ def _edge_numbers(start, neighbour):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _add_cycles(paths, start, neighbour, edge, rows, pivot, size):  # type: ignore[no-untyped-def]
-    """Reduce each cycle by the rows there are; what is left of it, if anything, is a new row."""
+def _add_cycles(paths, start, neighbour, edge, rows, pivot, count, seen):  # type: ignore[no-untyped-def]
+    """Reduce each cycle by the rows there are; what is left of it, if anything, is a new row.
+
+    Without room or time for that, a cycle is chosen if it has an edge that was not seen before.
+    """
     chosen = np.zeros(len(paths), np.bool_)
-    row = np.empty(rows.shape[1], np.uint64)
-    one = np.uint64(1)
+    row, along = np.empty(rows.shape[1], np.uint64), np.empty(paths.shape[1], np.int64)
     for p in range(len(paths)):
-        if size[0] == len(rows):
-            break  # as many as there can be
-        row[:] = 0
-        length = paths.shape[1]
-        first = rows.shape[1]
-        for a in range(length):
-            i, j = paths[p, a], paths[p, (a + 1) % length]
-            e = edge[_find(start, neighbour, i, j)]
-            row[e >> 6] ^= one << np.uint64(e & 63)
-            first = min(first, e >> 6)
-        for w in range(first, len(row)):
-            while row[w] != 0:
-                low = 0
-                while not (row[w] >> np.uint64(low)) & one:
-                    low += 1
-                r = pivot[64 * w + low]
-                if r < 0:
-                    pivot[64 * w + low] = size[0]
-                    rows[size[0]] = row
-                    size[0] += 1
-                    chosen[p] = True
-                    break
-                for v in range(w, len(row)):
-                    row[v] ^= rows[r, v]
-            if chosen[p]:
-                break
+        fresh = False
+        for a in range(paths.shape[1]):
+            i, j = paths[p, a], paths[p, (a + 1) % paths.shape[1]]
+            along[a] = edge[_find(start, neighbour, i, j)]
+            fresh = fresh or not seen[along[a]]
+        if len(rows) == 0 or count[1] < 0:
+            chosen[p] = fresh
+        elif count[0] < len(rows):  # else there are as many as there can be
+            chosen[p] = _reduce(along, rows, pivot, count, row)
+        if chosen[p]:
+            seen[along] = True
     return chosen
+
+
+@numba.njit(cache=True, nogil=True)
+def _reduce(along, rows, pivot, count, row):  # type: ignore[no-untyped-def]
+    """Add a cycle to the echelon form; false if the rows there are add up to it."""
+    row[:] = 0
+    one, first = np.uint64(1), len(row)
+    for e in along:
+        row[e >> 6] ^= one << np.uint64(e & 63)
+        first = min(first, e >> 6)
+    for w in range(first, len(row)):
+        while row[w] != 0:
+            low = 0
+            while not (row[w] >> np.uint64(low)) & one:
+                low += 1
+            r = pivot[64 * w + low]
+            if r < 0:
+                pivot[64 * w + low] = count[0]
+                rows[count[0]] = row
+                count[0] += 1
+                return True
+            for v in range(w, len(row)):
+                row[v] ^= rows[r, v]
+            count[1] -= len(row) - w
+    return False
 
 
 @numba.njit(cache=True, nogil=True)
