@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import zoo
+from icgi.engines import ENGINES
 from icgi.errors import BudgetError, EvidenceError
 from icgi.exact.enumeration import Enumerate
 from icgi.exact.junction_tree import AlongOrder, JunctionTree, readable_bytes, solve
@@ -181,6 +183,9 @@ def test_refuses_before_allocating() -> None:
         zoo.run(JunctionTree(), model)
     assert "GB" in str(refusal.value)
     assert "--memory" in str(refusal.value)
+    named = re.search(r"approximate engine \((.+)\)", str(refusal.value))
+    assert named is not None
+    assert set(named[1].split(", ")) <= set(ENGINES)
 
 
 def test_budget_is_what_the_plan_says() -> None:

@@ -87,7 +87,8 @@ def check_memory(order: Order, needed: float, budget: Budget) -> None:
         raise BudgetError(
             f"exact inference needs {readable_bytes(needed)} for its tables (induced width "
             f"{order.width}, largest table 2^{order.log2_table:.1f} entries), the budget is "
-            f"{readable_bytes(budget.table_bytes)}; raise --memory, or use an approximate engine"
+            f"{readable_bytes(budget.table_bytes)}; raise --memory, or use an approximate engine "
+            "(ttve, pt, gbp, lbp)"
         )
 
 

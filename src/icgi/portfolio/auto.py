@@ -82,5 +82,5 @@ def refuse_beyond(ahead: Forecast, budget: Budget) -> None:
         raise BudgetError(
             f"exact inference would take about {readable_seconds(ahead.seconds)} ({ahead}), "
             f"the budget is {readable_seconds(budget.seconds)}; raise --seconds, or use an "
-            "approximate engine"
+            "approximate engine (ttve, pt, gbp, lbp)"
         )
