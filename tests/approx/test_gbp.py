@@ -56,6 +56,13 @@ class TestJunctionTree:
         assert_allclose(found.probs, exact.probs, atol=1e-9)
         assert found.log_z == pytest.approx(exact.log_z, rel=1e-11)
 
+    @pytest.mark.parametrize("name", zoo.TREES)
+    @pytest.mark.parametrize("regions", ["factors", "loops"])
+    def test_factors_of_a_tree(self, name: str, regions: str) -> None:
+        found = zoo.run(GeneralisedBP(regions=regions), name)
+        assert found.status is Status.EXACT
+        assert_allclose(found.probs, zoo.exact(name).probs, atol=1e-9)
+
     @pytest.mark.parametrize("seed", range(4))
     def test_one_loop_is_one_region(self, seed: int) -> None:
         model = zoo.random_model(
