@@ -201,3 +201,16 @@ def test_large_tables_and_odd_sizes_are_refused() -> None:
 def test_the_default_network_fits_the_package() -> None:
     count = sum(p.numel() for p in PaperNetwork(PaperConfig()).parameters())
     assert count < 6.5e6  # 13 MB in half precision
+
+
+def test_low_precision_changes_little() -> None:
+    net = network().float().train()
+    graphs = make_batch([model("grid"), model("ternary")])
+    noise = gumbel((2, 3, 9), torch.Generator().manual_seed(0))
+    plain = net(graphs, noise, torch.tensor(0.5))
+    net.low_precision = True
+    low = net(graphs, noise, torch.tensor(0.5))
+    assert low.dtype == torch.float32
+    assert 0 < (low - plain).abs().max() < 0.05 * plain.abs().max()
+    low.sum().backward()
+    assert torch.isfinite(net.bias.table.grad).all()

@@ -1,8 +1,11 @@
 """Layers of the paper's encoder: message passing, attention with distance bias, MLP."""
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from icgi.neural.arrange import FAR
 from icgi.neural.local import Active, Messages, Potentials, Sweep, state_mean
@@ -68,9 +71,12 @@ class PaperLayer(nn.Module):
         b, n, d = x.shape
         parts = self.project(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind(0)
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=bias.to(query.dtype)
-        )
+        # fused kernels want the last axis of the bias in one piece; only the plain one is sure to
+        # have a gradient for it, on every device
+        mask = bias.to(query.dtype).contiguous()
+        plain = bias.requires_grad and x.device.type == "cuda"
+        with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
+            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         out: Tensor = self.out(mixed.transpose(1, 2).reshape(b, n, d))
         return out
 

@@ -149,7 +149,6 @@ PAPER = TrainConfig(
     rate=1e-3,
     warm_up=300,
     average=0.995,
-    composite_from=0.6,
     validate_every=250,
 )
 """The shipped `icgi-paper`.
