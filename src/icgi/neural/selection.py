@@ -53,10 +53,8 @@ def keys(order: Order, score: Tensor, own: Tensor, degree: Tensor, noise: Tensor
     """What is maximised (b n); noise is given in training, and for random orders."""
     if order == "random":
         return own if noise is None else noise
-    if noise is not None:
-        return score + noise
     if order == "learned":
-        return score
+        return score if noise is None else score + noise
     # ties are broken by tokens, never by numbers
     return 0.5 * torch.sigmoid(own) - degree
 
