@@ -67,6 +67,7 @@ def assert_honest(z: list[float]) -> None:
     test = stats.kstest(sizes, stats.halfnorm.cdf, alternative="less")
     assert test.pvalue > 0.01, f"errors are too small: z has standard deviation {np.std(z):.2f}"
     assert np.median(sizes) > 0.4, "errors are far too large"
+    assert np.mean(sizes > 3) < 0.02, "three errors are enough but for the tails"
     assert sizes.max() < 6
 
 

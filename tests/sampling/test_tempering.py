@@ -203,6 +203,22 @@ def test_reliability_is_told_for_every_variable_and_state() -> None:
     assert found.deviation.max() == found.stats["deviation_max"] > 0
 
 
+@pytest.mark.parametrize("as_potts", [False, True])
+def test_almost_certain_variables_keep_their_variance(as_potts: bool) -> None:
+    """p is 1 − 10⁻¹⁰ with fluctuations far below the rounding of p²; other states are in reach."""
+    pairs, couplings = np.array([(0, 1), (1, 2)]), np.array([6.0, 0.5])
+    model = ising_model((pairs, couplings), [6.0, 6.0, 0.0])
+    if as_potts:
+        spin = np.outer([-1.0, 1.0], [-1.0, 1.0])
+        fields = np.array([[-6.0, 6.0, -9.0], [-6.0, 6.0, -9.0], [0.0, 0.0, -9.0]])
+        tables = np.pad(couplings[:, None, None] * spin, ((0, 0), (0, 1), (0, 1)))
+        model = potts_model(pairs, tables, fields)
+    found = run(ParallelTempering(), model, 1000)
+    assert found.status is Status.CONVERGED
+    assert found.stats["ess"] > 100
+    assert found.stats["std_error"] < 0.02
+
+
 def test_memory_is_predicted() -> None:
     with pytest.raises(BudgetError, match="fewer replicas"):
         zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(table_bytes=1000))

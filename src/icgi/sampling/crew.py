@@ -124,14 +124,17 @@ class Crew:
         """λ of all levels."""
         return np.append(self.ladder, np.ones(self.top))
 
-    def _member(self, source: Stream, x: NDArray[np.int32], record: bool = False) -> Ensemble:
+    def _member(
+        self, source: Stream, x: NDArray[np.int32], origin: FloatArray | None = None
+    ) -> Ensemble:
         aim = self.aim
-        slots, trace = (aim.slots, exchange.TRACE) if record else (0, 2)
+        trace = 2 if origin is None else exchange.TRACE
+        origin = np.zeros(0) if origin is None else origin
         return Ensemble(
             source,
             make_state(aim.kernel, x),
             exchange.new_walk(self._copies, self.levels),
-            exchange.new_record(self._copies, self.levels, slots, trace, self._direction),
+            exchange.new_record(self._copies, self.levels, origin, trace, self._direction),
             make_scratch(aim.kernel),
             marks(aim.model.n_variables),
         )
@@ -180,8 +183,10 @@ class Crew:
 
     def start_record(self) -> None:
         """Forget the counts of the burn-in and record from here on."""
+        first = self.members[0]
+        origin = self.aim.indicators(first.state.x[first.walk.at[0, -1]])
         self.members = [
-            self._member(member.stream, member.state.x[member.walk.at.ravel()], record=True)
+            self._member(member.stream, member.state.x[member.walk.at.ravel()], origin)
             for member in self.members
         ]
 

@@ -45,9 +45,12 @@ class Record(NamedTuple):
 
     When all batches are full, neighbours are joined and the batches to come are twice as long; the
     traces do the same by dropping every other entry. So the memory is fixed, the length is not.
+    Sums are those of p less its origin: a variable that is almost certain would lose its variance
+    to rounding otherwise.
     """
 
     local: FloatArray  # c slots  p(x_i | rest) of the last sweep
+    origin: FloatArray  # slots  0 or 1, from which p is measured in what follows
     total: FloatArray  # BATCHES slots
     square: FloatArray  # BATCHES slots
     trace: FloatArray  # TRACE c t  log weights
@@ -72,10 +75,14 @@ def new_walk(copies: int, levels: int) -> Walk:
     )
 
 
-def new_record(copies: int, levels: int, slots: int, trace: int, direction: FloatArray) -> Record:
+def new_record(
+    copies: int, levels: int, origin: FloatArray, trace: int, direction: FloatArray
+) -> Record:
     """Empty record for up to `trace` entries between two thinnings."""
+    slots = len(origin)
     return Record(
         np.zeros((copies, slots)),
+        origin,
         np.zeros((BATCHES, slots)),
         np.zeros((BATCHES, slots)),
         np.zeros((trace, copies, levels)),
@@ -166,7 +173,7 @@ def _note(walk, record, state):  # type: ignore[no-untyped-def]
         p = 0.0
         for c in range(copies):
             p += record.local[c, slot]
-        p /= copies
+        p = p / copies - record.origin[slot]
         total[slot] += p
         square[slot] += p * p
     tally[INSIDE] += 1

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icgi.errors import BudgetError
 from icgi.inference import Budget, Marginals, Status
@@ -55,6 +56,14 @@ class Target:
     def log_count(self) -> float:
         """Log of the number of configurations: log Z of the kernel's weights at λ = 0."""
         return float(np.log(self.model.cards).sum())
+
+    def indicators(self, x: NDArray[np.int32]) -> FloatArray:
+        """Slots of a single configuration: one where it has the state, zero elsewhere."""
+        if isinstance(self.kernel, Spins):
+            return x.astype(np.float64)
+        slots = np.zeros(self.slots)
+        slots[np.cumsum(self.model.cards) - self.model.cards + x] = 1.0
+        return slots
 
     def spread(self, values: FloatArray, other: FloatArray) -> FloatArray:
         """Slots as rows of states; a spin's slot is its state 1, `other` goes to state 0."""

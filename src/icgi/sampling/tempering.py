@@ -203,7 +203,7 @@ def _summary(crew: Crew) -> Summary:
     )
     known = crew.aim.symmetric_slots
     return Summary(
-        np.where(known, 0.5, found.mean),
+        np.where(known, 0.5, records[0].origin + found.mean),
         np.where(known, 0.0, found.std_error),
         np.where(known, 0.0, found.deviation),
         np.where(known, 1.0, found.rhat),
