@@ -150,7 +150,7 @@ def test_the_table_is_shown_even_if_the_disk_is_full(run, grid, monkeypatch) -> 
 @pytest.mark.parametrize("status", ["budget spent", "diverged"])
 def test_strict_ends_with_3_and_writes_nothing(run, grid, status) -> None:
     words = ["marginals", "grid.uai", "--engine", f"unsure:status={status}"]
-    assert f"Unsure(status='{status}'" in run(*words).stdout
+    assert f"unsure:status={status}: {status}; " in run(*words).stdout
     Path("grid.uai.MAR").unlink()
     result = run(*words, "--strict", code=3)
     assert status in result.stdout

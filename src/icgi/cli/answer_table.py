@@ -28,8 +28,11 @@ _COLOURS = {
 }
 
 
-def show(answer: "Answer", top: int, level: float) -> None:
-    """Print the table of the `top` most uncertain variables (0: all), and the summary."""
+def show(answer: "Answer", top: int, level: float, engine: str = "auto") -> None:
+    """Print the table of the `top` most uncertain variables (0: all), and the summary.
+
+    `engine` is what the person asked for; the answer knows it with all of its settings.
+    """
     band = bands(answer.marginals, level)
     shown = answer.by_uncertainty()[: top or len(answer)].tolist()
     entropy = answer.entropy()
@@ -45,7 +48,7 @@ def show(answer: "Answer", top: int, level: float) -> None:
     if len(shown) < len(answer):
         typer.echo(f"… and {len(answer) - len(shown):,} more variables; --top 0 shows all")
     typer.echo()
-    _summary(answer)
+    _summary(answer, engine)
 
 
 def bands(marginals: "Marginals", level: float) -> "tuple[FloatArray, FloatArray] | None":
@@ -117,15 +120,22 @@ def _bar(share: float) -> str:
     return ("█" * (eighths // 8) + rest).ljust(_BAR)
 
 
-def _summary(answer: "Answer") -> None:
+def _summary(answer: "Answer", engine: str) -> None:
     status = answer.status
-    typer.echo(f"{answer.engine}: ", nl=False)
-    typer.secho(status.value, nl=False, bold=True, fg=_COLOURS[status])
     parts = [] if answer.log_z is None else [_log_z(answer.log_z)]
     parts.append(f"{answer.seconds:.3g} s")
-    if status is not Status.EXACT:
-        parts += [f"{key.replace('_', ' ')} {value:.3g}" for key, value in answer.stats.items()]
-    typer.echo(f"; {'; '.join(parts)}. {status.advice}")
+    if status is not Status.EXACT and answer.stats:
+        stats = [f"{key.replace('_', ' ')} {_short(value)}" for key, value in answer.stats.items()]
+        typer.secho(output.paragraph("; ".join(stats), stream=sys.stdout), dim=True)
+    begin = f"{engine}: {status.value}"
+    text = output.paragraph(f"{begin}; {'; '.join(parts)}. {status.advice}", stream=sys.stdout)
+    typer.echo(f"{engine}: ", nl=False)
+    typer.secho(status.value, nl=False, bold=True, fg=_COLOURS[status])
+    typer.echo(text.removeprefix(begin))
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value, 0) and abs(value) < 1e9 else f"{value:.3g}"
 
 
 def _log_z(log_z: float) -> str:

@@ -93,7 +93,7 @@ def run(
     else:
         from icgi.cli import answer_table
 
-        answer_table.show(answer, top, level)
+        answer_table.show(answer, top, level, engine)
     output.note(remark, quiet or not remark)
     if problem is not None:
         raise problem

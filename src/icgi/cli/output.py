@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import typer
 
@@ -54,9 +54,9 @@ def _remark(text: str, **style: Any) -> None:
     print(typer.style(text, **style) if sys.stderr.isatty() else text, file=sys.stderr)
 
 
-def paragraph(text: str, hang: int = 0) -> str:
-    """Wrap a text to the terminal behind stderr, if any; later lines are moved in by `hang`."""
-    if not sys.stderr.isatty():
+def paragraph(text: str, hang: int = 0, stream: TextIO | None = None) -> str:
+    """Wrap a text to the terminal behind stderr (or `stream`), if any; later lines hang in."""
+    if not (stream or sys.stderr).isatty():
         return text
     import textwrap
 
