@@ -22,6 +22,7 @@ ENGINES = {
     "trbp": "trbp",
     "mf": "mf:restarts=0",
     "tap": "tap",
+    "gbp": "gbp",
 }
 
 
@@ -44,7 +45,7 @@ def main() -> None:
         axes[1, column].set_xlabel("sweeps")
     axes[0, 0].set_ylabel("residual (dashed: tolerance)")
     axes[1, 0].set_ylabel("mean L1 error of a marginal")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=7)
     figure.savefig(Path(__file__).with_name("classical.png"), dpi=110)
 
 

@@ -17,6 +17,7 @@ from icgi.approx import messages
 from icgi.approx.core import compile_models, initial_state, packs
 from icgi.approx.lbp import LoopyBP
 from icgi.approx.messages import NUMBER
+from icgi.data.collection import data_folder, instances
 from icgi.errors import BudgetError, EvidenceError, IcgiError
 from icgi.exact.enumeration import Enumerate
 from icgi.inference import Budget, Marginals, Status
@@ -215,6 +216,22 @@ class TestRestarts:
             assert_allclose(found.probs, once.probs, atol=1e-4)
             assert found.log_z == pytest.approx(once.log_z, abs=1e-6)
         assert max(found.stats["log_z_spread"] for found in runs) > 0.1
+
+    @pytest.mark.skipif(data_folder() is None, reason="ICGI_DATA is not set")
+    @pytest.mark.parametrize("name", ["DBN_11", "Segmentation_11"])
+    def test_published_instances_whose_schedules_disagree(self, name: str) -> None:
+        """Flooding ends at the wrong one of several fixed points, and restarts find that out."""
+        instance = next(i for i in instances(data_folder()) if i.name == name)
+        model, evidence = instance.model(), instance.evidence()
+        exact = np.stack([row for row in instance.reference() if len(row) == model.max_states])
+        errors = []
+        for restarts in (0, 3):
+            engine = LoopyBP(schedule="flooding", restarts=restarts)
+            found = zoo.run(engine, model, evidence, budget=Budget(4000))
+            assert found.status is Status.CONVERGED
+            errors.append(np.abs(found.probs - exact).sum(1).mean())
+        assert found.stats["log_z_spread"] > 1
+        assert errors[0] > 0.5 > 0.25 > errors[1]
 
     def test_budget_is_shared(self) -> None:
         budget = Budget(iterations=100)

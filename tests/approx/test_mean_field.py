@@ -129,6 +129,12 @@ def test_budget_is_kept(sweeps: int) -> None:
         assert found.status is not Status.CONVERGED or found.stats["residual"] == 0
 
 
+def test_no_restart_begins_after_the_deadline() -> None:
+    found = zoo.run(MeanField(restarts=5), "zeros", budget=Budget(seconds=0.0))
+    assert found.stats["restarts"] == 0
+    assert found.status is not Status.CONVERGED
+
+
 @given(nasty_models())
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_answers_are_sound_whatever_the_model(model: FactorGraph) -> None:

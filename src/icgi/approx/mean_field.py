@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 import numba
 import numpy as np
@@ -43,6 +44,8 @@ class MeanField:
         zeros = bool(np.isneginf(core.values).any())
         runs: list[_Run] = []
         for attempt in range(self.restarts + 1):
+            if runs and perf_counter() >= until:
+                break  # the search of a possible configuration alone may take a second
             left = budget.iterations - sum(run.sweeps for run in runs)
             limit = left // (self.restarts + 1 - attempt)
             q = starting_point(core, [rng] if attempt else None)
@@ -58,7 +61,7 @@ class MeanField:
         stats = {
             "residual": best.residual,
             "sweeps": float(sum(run.sweeps for run in runs)),
-            "restarts": float(self.restarts),
+            "restarts": float(len(runs) - 1),
             "chosen_run": float(runs.index(best)),
             "possible": float(best.bound > -math.inf),
         }
