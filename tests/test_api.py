@@ -5,10 +5,10 @@ import sys
 import networkx as nx
 import numpy as np
 import pytest
-import zoo
 from numpy.testing import assert_allclose
 
 import icgi
+import zoo
 
 
 def sprinkler() -> icgi.FactorGraph:
@@ -45,7 +45,9 @@ def test_answers_are_indexed_by_name_and_number() -> None:
 
 
 def test_entropy_and_order_of_uncertainty() -> None:
-    answer = icgi.marginals(icgi.from_factors([([0], [0.5, 0.5]), ([1], [0.9, 0.1]), ([2], [1, 0])]))
+    answer = icgi.marginals(
+        icgi.from_factors([([0], [0.5, 0.5]), ([1], [0.9, 0.1]), ([2], [1, 0])])
+    )
     assert_allclose(answer.entropy(), [1.0, 0.4689956, 0.0], atol=1e-6)
     assert answer.by_uncertainty().tolist() == [0, 1, 2]
 
@@ -160,3 +162,18 @@ def test_import_is_light() -> None:
 def test_unknown_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="nothing_like_this"):
         _ = icgi.nothing_like_this
+
+
+def test_intervals_hold_the_probability_at_the_level() -> None:
+    model = icgi.from_factors([(["a"], [1.0, 3.0])])
+    probs = np.array([[0.25, 0.75]])
+
+    def interval(level: float, **known) -> tuple[np.ndarray, np.ndarray] | None:
+        found = icgi.Marginals(probs, icgi.Status.CONVERGED, **known)
+        return icgi.Answer(model, {}, found, "made up", 0.0).interval(level)
+
+    assert interval(0.9) is None
+    low, high = interval(0.6827, std_error=np.full((1, 2), 0.1))  # one standard deviation
+    assert_allclose([low[0], high[0]], [[0.15, 0.65], [0.35, 0.85]], atol=1e-4)
+    low, high = interval(0.5, concentration=np.array([[1.0, 1.0]]))  # Beta(1, 1) is uniform
+    assert_allclose([low[0], high[0]], [[0.25, 0.25], [0.75, 0.75]], atol=1e-12)

@@ -78,6 +78,30 @@ class Answer:
             for best in [int(row.argmax())]
         ]
 
+    def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray] | None:
+        """Central intervals of every probability at a level, where the engine knows its error.
+
+        A standard error s gives p ± z s with Φ(z) = (1 + level)/2; a Dirichlet α gives quantiles
+        (1 ∓ level)/2 of p_x ~ Beta(α_x, α₀ − α_x). None where the engine has neither.
+        """
+        found = self.marginals
+        if found.std_error is not None:
+            from statistics import NormalDist
+
+            half = NormalDist().inv_cdf((1 + level) / 2) * found.std_error
+            return np.clip(found.probs - half, 0, 1), np.clip(found.probs + half, 0, 1)
+        if found.concentration is None:
+            return None
+        from scipy.stats import beta
+
+        alpha = found.concentration
+        rest = alpha.sum(1, keepdims=True) - alpha
+        spread = (alpha > 0) & (rest > 0)  # elsewhere the state is certain or impossible
+        low, high = found.probs.copy(), found.probs.copy()
+        low[spread] = beta.ppf((1 - level) / 2, alpha[spread], rest[spread])
+        high[spread] = beta.ppf((1 + level) / 2, alpha[spread], rest[spread])
+        return low, high
+
     def to_frame(self) -> Any:
         """`pandas` table with one row per variable and state."""
         try:

@@ -174,6 +174,27 @@ def test_level_prints_bands_where_there_is_uncertainty(run, grid) -> None:
     assert "band" not in run(*words, "jt").stdout
 
 
+def test_report_is_one_page_that_names_everything(run, grid) -> None:
+    words = ["marginals", "grid.uai", "--observe", "2=1", "--report"]
+    result = run(*words, "look.html")
+    assert "report written to look.html" in result.stderr
+    told = Path("look.html").read_text()
+    assert told.count("<tr>") == 1 + 16
+    assert told.count("observed</td>") == 1
+    assert "Exact up to rounding." in told
+    assert "src=" not in told
+    assert "http" not in told
+    assert "band" not in told
+    run(*words, "look.html", "--engine", "unsure:std_error=0.1")
+    assert "90 % band" in Path("look.html").read_text()
+    assert "should be .html" in run(*words, "look.txt", code=1).stderr
+
+
+def test_report_is_not_written_where_strict_fails(run, grid) -> None:
+    run("marginals", "grid.uai", "--engine", "unsure", "--strict", "--report", "a.html", code=3)
+    assert files() == {"grid.uai"}
+
+
 def test_a_refusal_names_reason_and_commands(run, grid) -> None:
     result = run("marginals", "grid.uai", "--observe", "2=1", "--memory", "100", code=4)
     assert result.stdout == ""

@@ -14,7 +14,6 @@ from icgi.model.graph import state_names, variable_name
 
 if TYPE_CHECKING:
     from icgi.answer import Answer
-    from icgi.inference import Marginals
     from icgi.model.graph import FloatArray
 
 _MOST_STATES = 6  # shown in full; of more states only the likeliest
@@ -33,7 +32,7 @@ def show(answer: "Answer", top: int, level: float, engine: str = "auto") -> None
 
     `engine` is what the person asked for; the answer knows it with all of its settings.
     """
-    band = bands(answer.marginals, level)
+    band = answer.interval(level)
     shown = answer.by_uncertainty()[: top or len(answer)].tolist()
     entropy = answer.entropy()
     columns = [
@@ -49,30 +48,6 @@ def show(answer: "Answer", top: int, level: float, engine: str = "auto") -> None
         typer.echo(f"… and {len(answer) - len(shown):,} more variables; --top 0 shows all")
     typer.echo()
     _summary(answer, engine)
-
-
-def bands(marginals: "Marginals", level: float) -> "tuple[FloatArray, FloatArray] | None":
-    """Central intervals of every probability at a level, where the engine knows its uncertainty.
-
-    A standard error s gives p ± z s with Φ(z) = (1 + level)/2; a Dirichlet α gives quantiles
-    (1 ∓ level)/2 of p_x ~ Beta(α_x, α₀ − α_x).
-    """
-    if marginals.std_error is not None:
-        from statistics import NormalDist
-
-        half = NormalDist().inv_cdf((1 + level) / 2) * marginals.std_error
-        return np.clip(marginals.probs - half, 0, 1), np.clip(marginals.probs + half, 0, 1)
-    if marginals.concentration is None:
-        return None
-    from scipy.stats import beta
-
-    alpha = marginals.concentration
-    rest = alpha.sum(1, keepdims=True) - alpha
-    spread = (alpha > 0) & (rest > 0)  # elsewhere the state is certain or impossible
-    low, high = marginals.probs.copy(), marginals.probs.copy()
-    low[spread] = beta.ppf((1 - level) / 2, alpha[spread], rest[spread])
-    high[spread] = beta.ppf((1 + level) / 2, alpha[spread], rest[spread])
-    return low, high
 
 
 def _row(

@@ -37,6 +37,16 @@ def run(
             show_default="MODEL.MAR",
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FILE",
+            readable=False,
+            help="Also write the answer as one HTML page to look at or send.",
+            show_default=False,
+        ),
+    ] = None,
     top: Annotated[
         int,
         typer.Option("--top", metavar="N", min=0, help="Rows of the printed table; 0 for all."),
@@ -71,6 +81,7 @@ def run(
     seconds_left = options.positive_seconds(seconds)
     budget = Budget(iterations, seconds_left, options.bytes_of(memory))
     _check_output(out)
+    _check_report(report)
     try:
         with output.working(quiet) as say:
             answer = output.interruptible(
@@ -86,6 +97,8 @@ def run(
     remark, problem = "", None
     try:
         remark = _write(answer, model, out, failed) if out or not json else ""
+        if report is not None and not failed:
+            remark = "; ".join(filter(None, [remark, _report(answer, model, report, level)]))
     except IcgiError as error:
         problem = error
     if json:
@@ -139,6 +152,22 @@ def _check_output(out: Path | None) -> None:
             f"cannot write {out}: its ending should be one of .MAR, .json, .csv, .parquet"
         )
     output.check_writable(out)
+
+
+def _check_report(report: Path | None) -> None:
+    if report is None:
+        return
+    if report.suffix.lower() not in (".html", ".htm"):
+        raise IcgiError(f"cannot write the report {report}: its ending should be .html")
+    output.check_writable(report)
+
+
+def _report(answer: "Answer", model: Path, report: Path, level: float) -> str:
+    from icgi.report.html import page
+
+    with output.whole_file(report) as draft:
+        draft.write_text(page(answer, model.name, level), encoding="utf-8")
+    return f"report written to {report}"
 
 
 def _write(answer: "Answer", model: Path, out: Path | None, failed: bool) -> str:
