@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from icgi.neural.arrange import after_elimination
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
-from icgi.neural.fast import positions, remaining, taken
+from icgi.neural.fast import positions, taken
+from icgi.neural.fast import remaining as rest
 from icgi.neural.general_algebra import (
-    TINY,
     compensation,
     enumerate_core,
     inexactness,
@@ -28,15 +28,17 @@ from icgi.neural.general_algebra import (
 )
 from icgi.neural.general_batch import Tables
 from icgi.neural.general_parts import (
+    CLIP,
     EDGES,
     ROW_FEATURES,
+    SMALLEST,
     GeneralCorrections,
     GeneralHead,
     bordered,
-    centred,
     edge_features,
     moved_covariance,
     row_features,
+    told_states,
 )
 
 TRUST = 0.5  # of a variable's own fields as its belief, while the rest of the model is not heard
@@ -55,20 +57,57 @@ class GeneralConfig:
     classes: int = 8  # distances that attention tells apart
 
 
+class _Fixed(NamedTuple):
+    """What elimination does not change, side by side: one selection instead of six."""
+
+    packed: Tensor  # … 2k + 4
+
+    @property
+    def states(self) -> int:
+        return (self.packed.shape[-1] - 4) // 2
+
+    @property
+    def exists(self) -> Tensor:
+        return self.packed[..., : self.states]
+
+    @property
+    def estimate(self) -> Tensor:
+        return self.packed[..., self.states : 2 * self.states]
+
+    @property
+    def real(self) -> Tensor:
+        return self.packed[..., -4]
+
+    @property
+    def reliability(self) -> Tensor:
+        return self.packed[..., -3]
+
+    @property
+    def jitter(self) -> Tensor:
+        return self.packed[..., -2]
+
+    @property
+    def id(self) -> Tensor:
+        """Original numbers."""
+        return self.packed[..., -1].long()
+
+
 class _Live(NamedTuple):
     """What is left during elimination: each array's axis 1 runs over the remaining variables."""
 
-    tables: Tensor
-    unary: Tensor
-    exists: Tensor
-    real: Tensor
-    adjacency: Tensor
-    distances: Tensor
+    tables: Tensor  # b n k n k
+    unary: Tensor  # b n k
+    links: Tensor  # b n n 2    adjacency, distances
     tokens: Tensor  # b n k d
-    estimate: Tensor
-    reliability: Tensor
-    jitter: Tensor
-    ids: Tensor  # b n    original numbers
+    fixed: _Fixed
+
+    @property
+    def adjacency(self) -> Tensor:
+        return self.links[..., 0]
+
+    @property
+    def distances(self) -> Tensor:
+        return self.links[..., 1]
 
 
 class _Gone(NamedTuple):
@@ -78,11 +117,8 @@ class _Gone(NamedTuple):
     present: Tensor  # b n    1 for neighbours among those
     left: Tensor  # b n    original numbers of those
     unary: Tensor  # b k
-    exists: Tensor  # b k
     tokens: Tensor  # b k d
-    estimate: Tensor  # b k
-    reliability: Tensor  # b
-    id: Tensor  # b
+    fixed: _Fixed
 
 
 class _Back(NamedTuple):
@@ -109,9 +145,6 @@ class GeneralNetwork(nn.Module):
         self.correct = GeneralCorrections(d, config.hidden, config.rank)
         self.back = nn.Linear(2, d)
         self.cross = CrossLayer(d, h, ROW_FEATURES)
-        self.believe = nn.Linear(d + 1, 1)  # weight of the context's estimate
-        nn.init.zeros_(self.believe.weight)
-        nn.init.constant_(self.believe.bias, -3.0)
         self.head = GeneralHead(d)
 
     def forward(self, batch: Tables, core: int, jitter: Tensor | None = None) -> Tensor:
@@ -130,18 +163,16 @@ class GeneralNetwork(nn.Module):
         started = torch.zeros_like(batch.real[:, 0])  # b    1 once padding is gone
         tape: list[_Gone] = []
         for t in range(batch.real.shape[1] - core):
-            if t and live.real.shape[1] % self.config.encode_every == 0:
+            if t and live.unary.shape[1] % self.config.encode_every == 0:
                 live = self._encode_again(live, started)
-            gone, live, inexact, was_real = self._eliminate(live)
+            gone, live, inexact = self._eliminate(live)
             learned = torch.maximum(learned, inexact[:, None])
-            started = torch.maximum(started, was_real)
+            started = torch.maximum(started, gone.fixed.real)
             tape.append(gone)
         return self._distribute(live, tape, learned)
 
     def _start(self, batch: Tables, jitter: Tensor) -> _Live:
         exists = batch.exists
-        field = centred(batch.unary, exists)
-        told = batch.estimate.clamp(-8.0, 8.0) * exists
         strength = strengths(batch.tables, exists)
         per_variable = torch.stack(
             [
@@ -153,88 +184,91 @@ class GeneralNetwork(nn.Module):
             ],
             -1,
         )[:, :, None].expand(-1, -1, exists.shape[2], -1)
-        per_state = torch.stack([field, torch.tanh(field), told, torch.tanh(told)], -1)
+        told = batch.estimate.clamp(-CLIP, CLIP) * exists
+        per_state = torch.stack(
+            [*told_states(batch.unary, exists), told, torch.tanh(told)], -1
+        )  # b n k 4
         tokens = self.embed(torch.cat([per_state, per_variable], -1))
         edges = edge_features(batch.tables, exists, strength)
         classes = distance_classes(batch.distances, self.config.classes)
         for layer in self.layers:
             tokens = layer(tokens, edges, classes, exists * batch.real[:, :, None])
-        b, n = batch.real.shape
-        ids = torch.arange(n, device=tokens.device).expand(b, n)
-        return _Live(
-            batch.tables, batch.unary, exists, batch.real, batch.adjacency, batch.distances, tokens,
-            batch.estimate, batch.reliability, jitter, ids,
-        )  # fmt: skip
+        ids = torch.arange(exists.shape[1], device=tokens.device).to(jitter.dtype)
+        singles = torch.stack(
+            [batch.real, batch.reliability, jitter, ids.expand_as(jitter)], -1
+        )  # b n 4
+        fixed = _Fixed(torch.cat([exists, batch.estimate, singles], -1))
+        links = torch.stack([batch.adjacency, batch.distances], -1)
+        return _Live(batch.tables, batch.unary, links, tokens, fixed)
 
     def _encode_again(self, live: _Live, started: Tensor) -> _Live:
         """Encode what is left; graphs of which only padding has gone are left as they are."""
-        field = centred(live.unary, live.exists)
-        degree = live.adjacency.sum(-1).log1p()[:, :, None].expand_as(field)
-        news = self.refresh(torch.stack([field, torch.tanh(field), degree], -1))
+        exists = live.fixed.exists
+        degree = live.adjacency.sum(-1).log1p()[:, :, None].expand_as(exists)
+        news = torch.stack([*told_states(live.unary, exists), degree], -1)
         tokens = self.again(
-            live.tokens + news,
-            edge_features(live.tables, live.exists, strengths(live.tables, live.exists)),
+            live.tokens + self.refresh(news),
+            edge_features(live.tables, exists, strengths(live.tables, exists)),
             distance_classes(live.distances, self.config.classes),
-            live.exists * live.real[:, :, None],
+            exists * live.fixed.real[:, :, None],
         )
         started = started[:, None, None, None]
         return live._replace(tokens=torch.where(started > 0, tokens, live.tokens))
 
-    def _eliminate(self, live: _Live) -> tuple[_Gone, _Live, Tensor, Tensor]:
-        """Take out the variable that loses least; 1 (b) where inexact, 1 (b) where no padding."""
+    def _eliminate(self, live: _Live) -> tuple[_Gone, _Live, Tensor]:
+        """Take out the variable that loses least; also 1 (b) where that is inexact."""
         pick = cheapest(live)  # b n
+        left, to = without(live, pick)
         gone = _Gone(
-            remaining(taken(live.tables, pick).transpose(1, 2), pick),
-            remaining(taken(live.adjacency, pick), pick),
-            remaining(live.ids, pick),
+            rest(taken(live.tables, pick).transpose(1, 2), pick),
+            to[..., 0],
+            left.fixed.id,
             taken(live.unary, pick),
-            taken(live.exists, pick),
             taken(live.tokens, pick),
-            taken(live.estimate, pick),
-            taken(live.reliability, pick),
-            taken(live.ids, pick.to(live.ids.dtype)),
+            _Fixed(taken(live.fixed.packed, pick)),
         )
-        left = without(live, pick)
-        present = gone.present
+        present, exists = gone.present, left.fixed.exists
         inexact = (present.sum(1) > 2).to(present.dtype)
         on = inexact[:, None, None]
-        step = self.correct(gone, left.tokens, left.unary, left.exists)
-        field = left.unary * (TRUST * torch.exp(on * step.trust)) + on * step.tilt
-        beliefs = torch.softmax(torch.where(left.exists > 0, field, left.unary), -1)
-        # corrections of the tables count for this step only: the row stays on the tape as it was
-        found = star(
-            gone.row + on[..., None] * step.table,
-            gone.unary + inexact[:, None] * step.unary,
-            beliefs,
+        step = self.correct(
+            gone.tokens, gone.row, gone.fixed.exists, present, left.tokens, left.unary, exists
         )
+        field = left.unary * (TRUST * torch.exp(on * step.trust)) + on * step.tilt
+        beliefs = torch.softmax(field, -1)
+        # corrections of the tables count for this step only: the row stays on the tape as it was
+        row = gone.row + on[..., None] * step.table
+        found = star(row, gone.unary + inexact[:, None] * step.unary, beliefs)
         pairs = present[:, :, None] * present[:, None]
         pairs = pairs * (1.0 - torch.eye(pairs.shape[1], device=pairs.device, dtype=pairs.dtype))
-        both = left.exists[:, :, :, None, None] * left.exists[:, None, None]
-        gate = screening(found, gone.exists.sum(-1), present)
+        gate = screening(found, gone.fixed.exists.sum(-1), present)
         gate = gate * torch.exp(on * (step.gate[:, :, None] + step.gate[:, None])) * pairs
         new = new_tables(found) + on[..., None, None] * step.pairs
-        new = new * gate[:, :, None, :, None] * both
+        both = exists[:, :, :, None, None] * exists[:, None, None]
+        new = new * (gate[:, :, None, :, None] * both)
         force = found.gain + on * step.force - compensation(new, found.gain, beliefs)
         # a table is known up to a constant; without it, sums over many steps stay small
         force = force - (force * beliefs).sum(-1, keepdim=True)
+        adjacency = torch.maximum(left.adjacency, pairs)
+        distances = after_elimination(left.distances, to[..., 1])
         left = left._replace(
             tables=left.tables + new,
-            unary=left.unary + force * present[:, :, None] * left.exists,
-            adjacency=torch.maximum(left.adjacency, pairs),
+            unary=left.unary + force * (present[:, :, None] * exists),
+            links=torch.stack([adjacency, distances], -1),
             tokens=left.tokens + step.message,
         )
-        return gone, left, inexact, taken(live.real, pick)
+        return gone, left, inexact
 
     def _distribute(self, live: _Live, tape: list[_Gone], learned: Tensor) -> Tensor:
         """Concentrations of all variables, in their original order."""
-        total = live.real.shape[1] + len(tape)
+        total = live.unary.shape[1] + len(tape)
+        exists = live.fixed.exists
         found, covariance = enumerate_core(live.tables, live.unary)
-        tokens = live.tokens + self._heard(found, live.exists)
-        base = self._blend(found, live.exists, tokens, live.estimate, live.reliability)
-        alpha = self.head(tokens, base, live.exists, learned)
+        tokens = live.tokens + self._heard(found, exists)
+        fixed = live.fixed
+        alpha = self.head(tokens, found, exists, fixed.estimate, fixed.reliability, learned)
         marginals = alpha / alpha.sum(-1, keepdim=True)
         covariance = moved_covariance(covariance, found, marginals, learned)
-        back = _Back(marginals, covariance, live.exists, tokens, live.ids)
+        back = _Back(marginals, covariance, exists, tokens, fixed.id)
         parts = [alpha]
         for gone in reversed(tape):
             back, alpha = self._put_back(gone, back, learned, total)
@@ -252,77 +286,52 @@ class GeneralNetwork(nn.Module):
         row = gone.row.gather(1, place[:, :, None, None].expand(-1, -1, k, k))
         present = gone.present.gather(1, place)
         found, cross = restore(row, gone.unary, back.marginals, back.covariance, present)
-        exists = gone.exists[:, None]
-        own = gone.tokens + self._heard(found[:, None], exists)[:, 0]
-        seen = row_features(row, gone.unary, gone.exists, logits(back.marginals), back.exists)
+        found = found[:, None]
+        fixed = _Fixed(gone.fixed.packed[:, None])
+        own = gone.tokens + self._heard(found, fixed.exists)[:, 0]
         near = present[:, :, None] * back.exists
-        own = self.cross(own, back.tokens, seen * present[:, None, None, :, None], near)
-        told, sure = gone.estimate[:, None], gone.reliability[:, None]
-        base = self._blend(found[:, None], exists, own[:, None], told, sure)
-        alpha = self.head(own[:, None], base, exists, learned)
+        own = self.cross(own, back.tokens, row_features(row, gone.fixed.exists, near), near)
+        own = own[:, None]
+        alpha = self.head(own, found, fixed.exists, fixed.estimate, fixed.reliability, learned)
         new = alpha / alpha.sum(-1, keepdim=True)  # b 1 k
-        cross = moved_covariance(cross[:, None], found[:, None], new, learned, both=False)[:, 0]
+        cross = moved_covariance(cross[:, None], found, new, learned, both=False)[:, 0]
         grown = _Back(
             torch.cat([new, back.marginals], 1),
             bordered(new[:, 0], cross, back.covariance),
-            torch.cat([exists, back.exists], 1),
-            torch.cat([own[:, None], back.tokens], 1),
-            torch.cat([gone.id[:, None], back.ids], 1),
+            torch.cat([fixed.exists, back.exists], 1),
+            torch.cat([own, back.tokens], 1),
+            torch.cat([fixed.id, back.ids], 1),
         )
         return grown, alpha
 
     def _heard(self, p: Tensor, exists: Tensor) -> Tensor:
         """Token part (b n k d) that tells what the algebra found."""
-        value = centred(logits(p), exists)
-        even = p * exists.sum(-1, keepdim=True) - 1.0
-        out: Tensor = self.back(torch.stack([value, even], -1))
+        out: Tensor = self.back(torch.stack([torch.log(p + SMALLEST) * exists, p], -1))
         return out
 
-    def _blend(
-        self, p: Tensor, exists: Tensor, tokens: Tensor, estimate: Tensor, reliability: Tensor
-    ) -> Tensor:
-        """Probabilities (b n k) moved towards the context's estimate where there is one."""
-        count = exists.sum(-1, keepdim=True)
-        pooled = (tokens * exists[..., None]).sum(2) / count
-        x = torch.cat([pooled, reliability[:, :, None]], -1)
-        weight = torch.sigmoid(self.believe(x)) * (reliability > 0)[:, :, None]
-        told = torch.softmax(torch.where(exists > 0, estimate, -1e4), -1)
-        mixed = torch.log(p + TINY) * (1.0 - weight) + weight * torch.log(told + TINY)
-        blended = torch.softmax(mixed, -1) * exists
-        return torch.where(reliability[:, :, None] > 0, blended, p)
 
-
-def logits(p: Tensor) -> Tensor:
-    """Log-probabilities cut where networks need not tell them apart, with bounded gradients."""
-    return torch.log(p + 3e-4)
-
-
-def without(live: _Live, pick: Tensor) -> _Live:
-    """What is left when one variable is taken out, distances after joining its neighbours."""
-    to = remaining(taken(live.distances, pick), pick)
-    between = remaining(remaining(live.distances, pick).mT, pick)
-    tables = remaining(remaining(live.tables, pick).permute(0, 3, 4, 1, 2), pick)
-    return _Live(
-        tables,
-        remaining(live.unary, pick),
-        remaining(live.exists, pick),
-        remaining(live.real, pick),
-        remaining(remaining(live.adjacency, pick).mT, pick),
-        after_elimination(between, to),
-        remaining(live.tokens, pick),
-        remaining(live.estimate, pick),
-        remaining(live.reliability, pick),
-        remaining(live.jitter, pick),
-        remaining(live.ids, pick),
+def without(live: _Live, pick: Tensor) -> tuple[_Live, Tensor]:
+    """What is left when one variable is taken out, and its links (b n 2) to them."""
+    to = rest(taken(live.links, pick), pick)
+    left = _Live(
+        rest(rest(live.tables, pick).permute(0, 3, 4, 1, 2), pick),
+        rest(live.unary, pick),
+        rest(rest(live.links, pick).transpose(1, 2), pick),
+        rest(live.tokens, pick),
+        _Fixed(rest(live.fixed.packed, pick)),
     )
+    return left, to
 
 
 def cheapest(live: _Live) -> Tensor:
-    """One-hot choice (b n) of the variable to eliminate: padding first, then the least inexact."""
+    """One-hot choice (b n) of the variable to eliminate: padding first, then the least inexact.
+
+    Among those that lose nothing the weakest goes first: a rule that does not look at numbering.
+    """
     with torch.no_grad():
-        strength = strengths(live.tables, live.exists)
+        strength = strengths(live.tables, live.fixed.exists)
         loss = inexactness(strength, live.adjacency)
-        weak = strength.sum(-1) + 0.01 * centred(live.unary, live.exists).abs().sum(-1)
-        cost = torch.where(loss > 0, loss * live.jitter, -0.5 / (1.0 + weak))
-        cost = cost + 2.0 * (live.real - 1.0)
+        weak = strength.sum(-1) + 0.01 * torch.softmax(live.unary, -1).amax(-1)
+        cost = torch.where(loss > 0, loss * live.fixed.jitter, -0.5 / (1.0 + weak))
+        cost = cost + 2.0 * (live.fixed.real - 1.0)
         return one_hot(cost.argmin(1), cost.shape[1]).to(cost.dtype)

@@ -1,23 +1,24 @@
 """Learned parts of the network for q states: features of tokens, corrections, head."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from icgi.neural.general_algebra import TINY
 from icgi.neural.heads import FLOOR, MOST_LOG_SCALE
 
 EDGES = 5
-ROW_FEATURES = 8
+ROW_FEATURES = 3
+SMALLEST = 3e-4  # probability below which tokens need not tell states apart
 CLIP = 8.0  # log-odds that tokens are told; beyond, all is the same
 
 
-def centred(values: Tensor, exists: Tensor) -> Tensor:
-    """Log values (… k) less their largest, then less the mean over states that exist, clipped."""
-    top = torch.where(exists > 0, values, -1e4).amax(-1, keepdim=True)
-    x = (values - top).clamp(min=-CLIP) * exists
-    return (x - x.sum(-1, keepdim=True) / exists.sum(-1, keepdim=True)) * exists
+def told_states(unary: Tensor, exists: Tensor) -> list[Tensor]:
+    """What fields θ (… k) say of each state: log p, cut where it no longer matters, and p."""
+    p = torch.softmax(unary, -1)
+    return [torch.log(p + SMALLEST) * exists, p]
 
 
 def edge_features(tables: Tensor, exists: Tensor, strength: Tensor) -> Tensor:
@@ -29,29 +30,23 @@ def edge_features(tables: Tensor, exists: Tensor, strength: Tensor) -> Tensor:
     other = 1.0 - torch.eye(k, device=t.device, dtype=t.dtype)[:, None]
     strong = strength[:, :, None, :, None].expand_as(t)
     features = [tables.clamp(-CLIP, CLIP), t, strong, t * t, (same * other).expand_as(t)]
-    return torch.stack([x * both for x in features], 1)
+    return torch.stack(features, 1) * both[:, None]
 
 
-def row_features(
-    row: Tensor, unary: Tensor, exists: Tensor, fields: Tensor, others_exist: Tensor
-) -> Tensor:
-    """Features (b 8 v n k) of the token pairs of one variable and all others.
+def row_features(row: Tensor, exists: Tensor, near: Tensor) -> Tensor:
+    """Features (b 3 v n k) of the token pairs of one variable and its neighbours.
 
     Parameters
     ----------
-    row, unary, exists
-        Tables (b n v k), θ (b v) and states of the variable.
-    fields, others_exist
-        Logs of what is known of the others (b n k), and their states.
+    row, exists
+        Tables (b n v k) and states (b v) of the variable.
+    near
+        1 for states of neighbours (b n k).
     """
-    both = exists[:, :, None, None] * others_exist[:, None]  # b v n k
     x = row.transpose(1, 2)
-    j = x.clamp(-CLIP, CLIP)
     t = torch.tanh(x)
-    own = centred(unary, exists)[:, :, None, None].expand_as(j)
-    other = centred(fields, others_exist)[:, None].expand_as(j)
-    features = [j, t, j * j / CLIP, t * t, own, torch.tanh(own), other, torch.tanh(other)]
-    return torch.stack([f * both for f in features], 1)
+    both = exists[:, :, None, None] * near[:, None]  # b v n k
+    return torch.stack([x.clamp(-CLIP, CLIP), t, t * t], 1) * both[:, None]
 
 
 class Step(NamedTuple):
@@ -76,7 +71,8 @@ class GeneralCorrections(nn.Module):
         self.own = nn.Linear(features, hidden)
         self.other = nn.Linear(features, hidden)
         self.edge = nn.Linear(ROW_FEATURES, hidden)
-        self.pair = nn.Linear(hidden, 4)  # table, gate, force, trust
+        self.news = nn.Linear(2, hidden)
+        self.pair = nn.Linear(hidden, 4)  # table, force, trust, gate
         self.single = nn.Linear(features, 1)
         self.tilt = nn.Linear(features, 1)
         self.side = nn.Linear(hidden, rank)
@@ -86,33 +82,52 @@ class GeneralCorrections(nn.Module):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, gone: Any, others: Tensor, fields: Tensor, exists: Tensor) -> Step:
-        """Corrections for a variable as it goes, among others of tokens b n k d."""
-        own, others = self.norm(gone.tokens), self.norm(others)
-        edges = row_features(gone.row, gone.unary, gone.exists, fields, exists)
+    def forward(
+        self,
+        own: Tensor,
+        row: Tensor,
+        own_exists: Tensor,
+        present: Tensor,
+        others: Tensor,
+        fields: Tensor,
+        exists: Tensor,
+    ) -> Step:
+        """Corrections for a variable of tokens b v d that goes.
+
+        Parameters
+        ----------
+        row, own_exists
+            Its tables (b n v k) and states (b v).
+        present
+            1 for its neighbours (b n).
+        others, fields, exists
+            Tokens (b n k d), θ (b n k) and states (b n k) of those that stay.
+        """
+        own, others = self.norm(own), self.norm(others)
+        near = present[:, :, None] * exists
+        edges = row_features(row, own_exists, near)
+        news = self.news(torch.stack(told_states(fields, exists), -1))
         hidden = functional.gelu(
             self.own(own)[:, None, :, None]
-            + self.other(others)[:, :, None]
+            + (self.other(others) + news)[:, :, None]
             + self.edge(edges.permute(0, 3, 2, 4, 1))
         )  # b n v k c
-        both = gone.exists[:, None, :, None] * exists[:, :, None]
-        both = both * gone.present[:, :, None, None]  # b n v k
-        hidden = hidden * both[..., None]
-        pair = self.pair(hidden) * both[..., None]
-        count = both.sum((2, 3)).clamp(min=1.0)
-        states = gone.exists.sum(-1)[:, None, None]  # b 1 1
+        both = (own_exists[:, None, :, None] * near[:, :, None])[..., None]  # b n v k 1
+        hidden = hidden * both
+        pair = self.pair(hidden) * both
+        mean = pair[..., 2:].sum((2, 3)) / both.sum((2, 3)).clamp(min=1.0)  # b n 2
+        states = own_exists.sum(-1)[:, None, None]  # b 1 1
         on_state = hidden.sum(2) / states[..., None]  # b n k c
         side = torch.tanh(self.side(on_state)) * exists[..., None]
-        side = side - side.sum(2, keepdim=True) / exists.sum(-1)[:, :, None, None]
         b, n, k, r = side.shape
-        flat = (side * exists[..., None]).reshape(b, n * k, r)
+        flat = side.reshape(b, n * k, r)
         return Step(
             table=pair[..., 0],
-            unary=self.single(own)[..., 0] * gone.exists,
-            tilt=self.tilt(others)[..., 0],
-            trust=(pair[..., 3].sum((2, 3)) / count).clamp(-3.0, 3.0)[..., None],
-            gate=(pair[..., 1].sum((2, 3)) / count).clamp(-3.0, 1.0),
-            force=pair[..., 2].sum(2) / states,
+            unary=self.single(own)[..., 0] * own_exists,
+            tilt=self.tilt(others)[..., 0] * exists,
+            trust=mean[..., :1].clamp(-3.0, 3.0),
+            gate=mean[..., 1].clamp(-3.0, 1.0),
+            force=pair[..., 1].sum(2) / states,
             pairs=((flat * self.sign) @ flat.mT).view(b, n, k, n, k),
             message=self.message(on_state),
         )
@@ -121,24 +136,39 @@ class GeneralCorrections(nn.Module):
 class GeneralHead(nn.Module):
     """α_x = e^c (softplus(W z_x) + 10⁻³) · K p_x for K states, p what the algebra found.
 
-    `heads.TiltedDirichletHead` for any number of states; zero for states that do not exist.
+    `heads.TiltedDirichletHead` for any number of states; zero for states that do not exist. Where
+    the context has an estimate, p is moved towards it first, in logs, by a learned weight.
     """
 
     def __init__(self, features: int) -> None:
         super().__init__()
         self.linear = nn.Linear(features, 1, bias=False)
-        self.scale = nn.Linear(features, 1)
-        for p in (self.linear.weight, self.scale.weight, self.scale.bias):
-            nn.init.zeros_(p)
+        self.whole = nn.Linear(features + 1, 2)  # c, and the weight of an estimate
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.whole.weight)
+        with torch.no_grad():
+            self.whole.bias.copy_(torch.tensor([0.0, -3.0]))
 
-    def forward(self, tokens: Tensor, p: Tensor, exists: Tensor, learned: Tensor) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        p: Tensor,
+        exists: Tensor,
+        estimate: Tensor,
+        reliability: Tensor,
+        learned: Tensor,
+    ) -> Tensor:
         """Concentrations (b n k); `learned` (b 1) is 0 where the algebra is exact."""
         count = exists.sum(-1, keepdim=True)
-        correction = self.linear(tokens)[..., 0] * learned[..., None]
         pooled = (tokens * exists[..., None]).sum(2) / count
-        scale = self.scale(pooled).clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE)
-        shape = (functional.softplus(correction) + FLOOR) * count * p
-        return torch.exp(scale) * shape.clamp(min=1e-7) * exists
+        scale, weight = self.whole(torch.cat([pooled, reliability[..., None]], -1)).split(1, -1)
+        weight = torch.sigmoid(weight) * (reliability > 0)[..., None]
+        log_p = torch.log(p + TINY)
+        p = torch.softmax(log_p + weight * exists * (estimate - log_p), -1)
+        correction = self.linear(tokens)[..., 0] * learned[..., None]
+        shape = (functional.softplus(correction) + FLOOR) * (count * p)
+        scale = torch.exp(scale.clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE))
+        return (scale * exists) * shape.clamp(min=1e-7)
 
 
 def moved_covariance(
