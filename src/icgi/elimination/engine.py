@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
 
+from icgi.elimination.attempts import Attempt, Clock, attempt
+from icgi.elimination.branches import branch, combined
 from icgi.elimination.dense import eliminate_dense
 from icgi.elimination.layout import Layout
-from icgi.elimination.orders import find_layout
-from icgi.elimination.passes import Cut, Tape
+from icgi.elimination.orders import find_layout, find_layouts
+from icgi.elimination.passes import Cut
 from icgi.elimination.potentials import Potentials, potentials
-from icgi.elimination.run import Pass, both_passes, distance
+from icgi.elimination.run import distance
 from icgi.elimination.sampling import Samples, draw, log_potential
 from icgi.errors import BudgetError
-from icgi.inference import Budget, Marginals, Status
-from icgi.model.condition import condition
+from icgi.inference import Budget, Marginals, Status, infer
+from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
 from icgi.model.ordering import Order, greedy_order
 from icgi.model.reduce import components
 
-# The range of log ⟨F_t, B_t⟩ over the steps tracks the true error over ten orders of magnitude
-# (docs/engines/ttve.md); above this an answer is not trusted.
-SOUND_SPREAD = 0.05
-EXACT_SHARE = 1e-13  # discarded weight that is rounding
-_UNCUT = 1e-9  # discarded weight that no missing rank explains
 _DENSE_TOTAL = 2**23  # entries of all dense tables together
 # Log range of a table beyond which the digits that decide may be below those of double precision:
 # a train then cannot be called exact, and small models go to logarithms.
 STEEP = 20.0
-_LEAST_ANGLE = math.log(1e-5)  # cancellation that leaves ten digits
+_BRANCH_SPREAD = 0.005  # spread of log Z above which variables are enumerated
+_BRANCH_TARGET = 0.0025
 _SHARE_FLOOR = 0.02  # effective sample share below which the samples contradict the train
 _RAW_GAP = 0.1  # mean |raw − reweighted| beyond noise that contradicts it, too
 
@@ -46,8 +44,9 @@ class TensorTrainElimination:
 
     The frontier of eliminated and remaining variables is a train of bonds up to `rank`; bonds are
     truncated with the other pass as environment, repeatedly. Exact while no bond is cut. A failed
-    self-check is met by a weaker environment, by annealing, then by doubling the rank up to
-    `max_rank`; if it still fails, the status says so.
+    self-check is met by a weaker environment, by other layouts, by annealing, by conditioning on
+    a few variables, then by doubling the rank up to `max_rank`; if it still fails, the status
+    says so.
     """
 
     rank: int = 16
@@ -60,10 +59,13 @@ class TensorTrainElimination:
     halving: bool = True  # also run at half the rank, to report the difference
     samples: int = 200  # draws from the train, to check the answer by importance weights
     escalate: bool = True
+    spread: float = 2e-3  # of log Z over the steps, above which other layouts are tried
+    layouts: int = 3  # orders and positions to try
+    branches: int = 32  # leaves of the conditioning tree, where trains of the whole model fail
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Solve every connected part; log Z adds up, the worst status counts."""
-        clock = _Clock(budget)
+        clock = Clock(budget)
         probs = np.zeros((model.n_variables, model.max_states))
         parts = []
         for part in components(model):
@@ -80,7 +82,7 @@ class TensorTrainElimination:
             stats=_merged(parts),
         )
 
-    def _connected(self, model: FactorGraph, clock: _Clock, rng: Generator) -> Marginals:
+    def _connected(self, model: FactorGraph, clock: Clock, rng: Generator) -> Marginals:
         order = greedy_order(model, "min-fill")
         fits = 2.0**order.log2_entries <= min(_DENSE_TOTAL, clock.budget.table_bytes / 16)
         if fits and 2.0**order.log2_table <= self.exact_entries:
@@ -93,7 +95,7 @@ class TensorTrainElimination:
             return _dense(model, order)
         return self._compressed(model, pots, order if fits else None, clock, rng)
 
-    def _mirrored(self, model: FactorGraph, clock: _Clock, rng: Generator) -> Marginals:
+    def _mirrored(self, model: FactorGraph, clock: Clock, rng: Generator) -> Marginals:
         """Spins without fields: all marginals are ½; with one spin held, log Z = log 2 + log Z₀."""
         rest = components(condition(model, {0: 0}).model)
         answers = [self._connected(part.model, clock, rng) for part in rest]
@@ -111,98 +113,105 @@ class TensorTrainElimination:
         model: FactorGraph,
         pots: Potentials,
         order: Order | None,
-        clock: _Clock,
+        clock: Clock,
         rng: Generator,
     ) -> Marginals:
         """Marginals from trains; where these fail, by an order whose dense tables fit."""
         rank = _affordable(model, pots, self.rank, clock.budget)
-        best: _Attempt | None = None
-        for attempt in self._attempts(model, pots, rank, clock, rng):
-            if best is None or attempt.badness < best.badness:
-                best = attempt
-            if order is not None and (self.escalate if not attempt.sound else attempt.rounded):
-                return _dense(model, order)
-            if attempt.sound or clock.spent:
-                break
-        if best is None:
-            raise AssertionError("the first attempt is always made")
+        best: Attempt | None = None
+        answer: Marginals | None = None
+        while True:
+            for tried in self._attempts(model, pots, rank, clock, rng):
+                if best is None or tried.badness < best.badness:
+                    best = tried
+                dense = tried.rounded if tried.sound else self.escalate and self.exact_entries > 0
+                if order is not None and dense:
+                    return _dense(model, order)
+                if (tried.last.spread <= self.spread and tried.sound) or clock.spent:
+                    break
+            if best is None:
+                raise AssertionError("the first attempt is always made")
+            answer = self._answer(model, pots, best, clock, rng)
+            good = answer.status in (Status.EXACT, Status.CONVERGED)
+            if (good and best.last.spread <= _BRANCH_SPREAD) or not self.escalate or clock.spent:
+                return answer
+            answer = self._branched(model, answer, rank, clock, rng)
+            wider = 2 * rank <= self.max_rank
+            if answer.status is not Status.DIVERGED or clock.spent or not wider:
+                return answer
+            if _bytes(best.layout, pots, 2 * rank) > clock.budget.table_bytes:
+                return answer
+            rank *= 2
+
+    def _attempts(
+        self, model: FactorGraph, pots: Potentials, rank: int, clock: Clock, rng: Generator
+    ) -> Iterator[Attempt]:
+        """Attempts of growing effort: as given, weaker environment, other layouts, annealed."""
+        try_ = partial(
+            attempt, pots, clock=clock, iterations=self.iterations, arithmetic=self.arithmetic
+        )
+        cut = Cut(rank, self.env_weight, self.tolerance, True)
+        gentle = cut._replace(env_weight=min(1.0, self.env_weight))
+        layouts = find_layouts(model, pots, rank, rng, self.layouts if self.escalate else 1)
+        sound = not self.escalate
+        for layout in layouts:
+            tried = [try_(layout, cut)]
+            yield tried[0]
+            if not tried[0].sound and self.escalate:
+                tried.append(try_(layout, gentle))
+                yield tried[1]
+            sound |= any(x.sound for x in tried)
+        if not sound:
+            yield try_(layouts[0], gentle, anneal=True)
+
+    def _branched(
+        self, model: FactorGraph, root: Marginals, rank: int, clock: Clock, rng: Generator
+    ) -> Marginals:
+        """Answer by conditioning on a few variables, each branch in one gentle attempt."""
+        leaf = replace(
+            self, rank=rank, env_weight=min(1.0, self.env_weight), escalate=False,
+            halving=False, samples=0, arithmetic="gram" if self.arithmetic == "auto" else "qr",
+        )  # fmt: skip
+
+        def solve(held: Evidence) -> Marginals:
+            budget = replace(clock.budget, seconds=max(clock.left, 0.0))
+            return infer(model, held, leaf, budget, rng)
+
+        found = combined(branch(model, root, solve, self.branches, _BRANCH_TARGET, clock))
+        sound = root.status in (Status.EXACT, Status.CONVERGED)
+        if sound and found.stats["spread"] + found.stats["unsound"] > root.stats["spread"]:
+            return root
+        stats = {**root.stats, **found.stats}
+        if found.status is Status.DIVERGED and clock.spent:
+            return replace(found, status=Status.BUDGET_SPENT, stats=stats)
+        return replace(found, stats=stats)
+
+    def _answer(
+        self, model: FactorGraph, pots: Potentials, best: Attempt, clock: Clock, rng: Generator
+    ) -> Marginals:
+        """Best attempt with its checks and its status."""
         stats = best.stats()
         if self.halving and not clock.spent and best.cut.rank > 1:
             half = best.cut._replace(rank=best.cut.rank // 2)
-            rough = self._iterate(pots, best.layout, half, clock)
-            stats["halving"] = distance(rough.probs, best.last.probs)
-        drawn = None
+            rough = attempt(
+                pots, best.layout, half, clock,
+                iterations=self.iterations, arithmetic=self.arithmetic,
+            )  # fmt: skip
+            stats["halving"] = distance(rough.last.probs, best.last.probs)
+        drawn = True
         if self.samples and not clock.spent:
             drawn = self._check(model, pots, best, rng, stats)
-        status = Status.DIVERGED
-        if best.sound and (drawn is None or drawn):
+        status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
+        if best.sound and drawn:
             exact = best.exact and pots.steepness <= STEEP
             status = Status.EXACT if exact else Status.CONVERGED
-        elif clock.spent:
-            status = Status.BUDGET_SPENT
         return Marginals(best.last.probs, status, best.log_z, stats=stats)
-
-    def _attempts(
-        self, model: FactorGraph, pots: Potentials, rank: int, clock: _Clock, rng: Generator
-    ) -> Iterator[_Attempt]:
-        """Settings of growing effort: as given, weaker environment, annealed, larger rank."""
-        while True:
-            layout = find_layout(model, pots, rank, rng)
-            yield self._attempt(
-                pots, layout, Cut(rank, self.env_weight, self.tolerance, True), clock
-            )
-            if not self.escalate:
-                return
-            gentle = Cut(rank, min(1.0, self.env_weight), self.tolerance, True)
-            yield self._attempt(pots, layout, gentle, clock)
-            yield self._attempt(pots, layout, gentle, clock, anneal=True)
-            if (
-                2 * rank > self.max_rank
-                or _bytes(layout, pots, 2 * rank) > clock.budget.table_bytes
-            ):
-                return
-            rank *= 2
-
-    def _attempt(
-        self, pots: Potentials, layout: Layout, cut: Cut, clock: _Clock, anneal: bool = False
-    ) -> _Attempt:
-        env = _annealed(pots, layout, cut._replace(qr=False), clock) if anneal else None
-        history: list[Pass] = []
-        last = self._iterate(pots, layout, cut, clock, env, history)
-        return _Attempt(layout, cut, last, history, anneal)
-
-    def _iterate(
-        self,
-        pots: Potentials,
-        layout: Layout,
-        cut: Cut,
-        clock: _Clock,
-        env: Tape | None = None,
-        history: list[Pass] | None = None,
-    ) -> Pass:
-        """Passes in turn until the spread of log Z stops falling; the pass of least spread."""
-        done: list[Pass] = []
-        limit = max(1, min(self.iterations, clock.budget.iterations))
-        for k in range(limit):
-            last = k > 0 or k == limit - 1
-            qr = self.arithmetic == "qr" or (self.arithmetic == "auto" and last)
-            done.append(both_passes(pots, layout, cut._replace(qr=qr), env))
-            env = done[-1].backward
-            if clock.spent:
-                break
-            if qr and done[-1].eps_max <= EXACT_SHARE and k > 0:
-                break
-            if k >= 2 and not done[-1].spread < 0.7 * done[-2].spread:
-                break
-        if history is not None:
-            history.extend(done)
-        return min(done[::-1], key=_badness)
 
     def _check(
         self,
         model: FactorGraph,
         pots: Potentials,
-        best: _Attempt,
+        best: Attempt,
         rng: Generator,
         stats: dict[str, float],
     ) -> bool:
@@ -220,96 +229,12 @@ class TensorTrainElimination:
         return drawn.share > _SHARE_FLOOR and gap < _RAW_GAP + 2 * noise
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Attempt:
-    layout: Layout
-    cut: Cut
-    last: Pass
-    history: list[Pass]
-    annealed: bool
-
-    @property
-    def badness(self) -> tuple[float, float]:
-        return _badness(self.last)
-
-    @property
-    def sound(self) -> bool:
-        return self.last.negative == 0.0 and self.last.spread <= SOUND_SPREAD
-
-    @property
-    def exact(self) -> bool:
-        last = self.last
-        kept = last.eps_max <= EXACT_SHARE and last.angle >= _LEAST_ANGLE
-        return kept and last.spread <= 1e-10
-
-    @property
-    def rounded(self) -> bool:
-        """Whether nothing was cut and digits are missing all the same."""
-        return self.last.eps_max <= _UNCUT and not self.exact
-
-    @property
-    def log_z(self) -> float | None:
-        found = self.last.log_z_steps[np.isfinite(self.last.log_z_steps)]
-        return float(np.median(found)) if len(found) else None
-
-    def stats(self) -> dict[str, float]:
-        """Accounts of the attempt; `change` is between the last two pairs of passes."""
-        past = self.history
-        change = distance(past[-1].probs, past[-2].probs) if len(past) > 1 else math.nan
-        return {
-            "rank": float(self.cut.rank),
-            "passes": float(len(past)),
-            "spread": self.last.spread,
-            "eps_sum": self.last.eps_sum,
-            "eps_max": self.last.eps_max,
-            "drift": self.last.drift,
-            "angle": self.last.angle,
-            "negative": self.last.negative,
-            "change": change,
-            "env_weight": self.cut.env_weight,
-            "annealed": float(self.annealed),
-            "frontier": float(self.layout.frontier),
-            "predicted_cost": self.layout.cost,
-        }
-
-
-class _Clock:
-    """Seconds left of a budget."""
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self._end = time.perf_counter() + budget.seconds
-
-    @property
-    def spent(self) -> bool:
-        return time.perf_counter() > self._end
-
-
 def _dense(model: FactorGraph, order: Order) -> Marginals:
     probs, log_z = eliminate_dense(model, np.asarray(order.variables))
     return Marginals(probs, Status.EXACT, log_z, stats={"dense": 1.0})
 
 
 _SEVERITY = [Status.EXACT, Status.CONVERGED, Status.BUDGET_SPENT, Status.DIVERGED]
-
-
-def _badness(done: Pass) -> tuple[float, float]:
-    return (done.negative, done.spread)
-
-
-def _annealed(pots: Potentials, layout: Layout, cut: Cut, clock: _Clock) -> Tape | None:
-    """Environment from hotter models: raise the scale while passes stay sound, else halve steps."""
-    env: Tape | None = None
-    scale, step = 0.0, 0.2
-    while step > 0.02 and scale < 1.0 and not clock.spent:
-        ahead = min(1.0, scale + step)
-        done = both_passes(pots, layout, cut, env, ahead)
-        if done.negative == 0.0 and done.spread < 0.5:
-            env, scale = done.backward, ahead
-            step = min(1.3 * step, 0.3)
-        else:
-            step /= 2
-    return env
 
 
 def _bytes(layout: Layout, pots: Potentials, rank: int) -> float:

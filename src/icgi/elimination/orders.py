@@ -21,16 +21,37 @@ def find_layout(
     model: FactorGraph, pots: Potentials, rank: int, rng: Generator, restarts: int = 4
 ) -> Layout:
     """Layout of least predicted cost over several orders, each with several positions."""
+    return find_layouts(model, pots, rank, rng, 1, restarts)[0]
+
+
+def find_layouts(
+    model: FactorGraph,
+    pots: Potentials,
+    rank: int,
+    rng: Generator,
+    count: int,
+    restarts: int = 4,
+) -> list[Layout]:
+    """Layouts of least predicted cost, at most `count`, no two alike; the best comes first."""
     start, neighbour = neighbours(model)
-    best: Layout | None = None
-    for order in _orders(model, pots, start, neighbour, rng, restarts):
-        for position in _positions(order, start, neighbour):
-            found = lay_out(model.cards, pots.stars, pots.wides, order, position, rank)
-            if best is None or found.cost < best.cost:
-                best = found
-    if best is None:
-        raise AssertionError("there is always the order of the variables themselves")
-    return best
+    orders = _orders(model, pots, start, neighbour, rng, restarts, count)
+    found = [
+        lay_out(model.cards, pots.stars, pots.wides, order, position, rank)
+        for order in orders
+        for position in _positions(order, start, neighbour)
+    ]
+    found.sort(key=lambda layout: layout.cost)
+    chosen: list[Layout] = []
+    for layout in found:
+        if len(chosen) < count and not any(_alike(layout, other) for other in chosen):
+            chosen.append(layout)
+    return chosen
+
+
+def _alike(first: Layout, second: Layout) -> bool:
+    return np.array_equal(first.order, second.order) and np.array_equal(
+        np.argsort(first.position), np.argsort(second.position)
+    )
 
 
 def _orders(
@@ -40,11 +61,13 @@ def _orders(
     neighbour: IntArray,
     rng: Generator,
     restarts: int,
+    count: int,
 ) -> list[IntArray]:
     n = model.n_variables
     orders = [np.arange(n)]
     if len(neighbour) == n * (n - 1):  # complete: every order costs the same
-        return orders
+        others = [_spectral(pots)] if count > 1 and n <= _SPECTRAL_LIMIT else []
+        return orders + others + [rng.permutation(n) for _ in range(count - 2)]
     for heuristic in ("smallest-front", "reverse-cuthill-mckee", "min-fill", "min-degree"):
         orders.append(np.array(greedy_order(model, heuristic).variables))
     orders += [np.array(greedy_order(model, "min-fill", rng).variables) for _ in range(restarts)]
@@ -56,7 +79,8 @@ def _orders(
 def _positions(order: IntArray, start: IntArray, neighbour: IntArray) -> list[IntArray]:
     along = np.empty(len(order), np.int64)
     along[order] = np.arange(len(order))
-    if len(neighbour) * np.sqrt(len(order)) > _PLACEMENT_WORK:
+    complete = len(neighbour) == len(order) * (len(order) - 1)
+    if complete or len(neighbour) * np.sqrt(len(order)) > _PLACEMENT_WORK:
         return [along]
     return [along, *(place(order, start, neighbour, late) for late in (False, True))]
 

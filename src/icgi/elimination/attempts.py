@@ -1,0 +1,148 @@
+"""One try at a model by trains: passes with given settings, and what they say of themselves."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from icgi.elimination.layout import Layout
+from icgi.elimination.passes import Cut, Tape
+from icgi.elimination.potentials import Potentials
+from icgi.elimination.run import Pass, both_passes, distance
+from icgi.inference import Budget
+
+# The range of log ⟨F_t, B_t⟩ over the steps tracks the true error over ten orders of magnitude
+# (docs/engines/ttve.md); above this an answer is not trusted.
+SOUND_SPREAD = 0.05
+EXACT_SHARE = 1e-13  # discarded weight that is rounding
+_UNCUT = 1e-9  # discarded weight that no missing rank explains
+_FINE = 1e-5  # discarded weight below which grams, half as precise as factors, may add to the error
+_LEAST_ANGLE = math.log(1e-5)  # cancellation that leaves ten digits
+
+
+class Clock:
+    """Seconds left of a budget."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._end = time.perf_counter() + budget.seconds
+
+    @property
+    def spent(self) -> bool:
+        """Whether the budget's seconds are over."""
+        return self.left <= 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self._end - time.perf_counter()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attempt:
+    """Passes of one layout and one way to cut; `last` is the pair of least spread."""
+
+    layout: Layout
+    cut: Cut
+    last: Pass
+    history: list[Pass]
+    annealed: bool
+
+    @property
+    def badness(self) -> tuple[float, float]:
+        """What attempts are compared by: negative probabilities, then the spread of log Z."""
+        return badness(self.last)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the answer passes its own checks."""
+        return self.last.negative == 0.0 and self.last.spread <= SOUND_SPREAD
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was cut, nothing cancelled, and the two passes agree."""
+        last = self.last
+        kept = last.eps_max <= EXACT_SHARE and last.angle >= _LEAST_ANGLE
+        return kept and last.spread <= 1e-10
+
+    @property
+    def rounded(self) -> bool:
+        """Whether nothing was cut and digits are missing all the same."""
+        return self.last.eps_max <= _UNCUT and not self.exact
+
+    @property
+    def log_z(self) -> float | None:
+        """Median of log ⟨F_t, B_t⟩ over the steps."""
+        found = self.last.log_z_steps[np.isfinite(self.last.log_z_steps)]
+        return float(np.median(found)) if len(found) else None
+
+    def stats(self) -> dict[str, float]:
+        """Accounts of the attempt; `change` is between the last two pairs of passes."""
+        past = self.history
+        change = distance(past[-1].probs, past[-2].probs) if len(past) > 1 else math.nan
+        return {
+            "rank": float(self.cut.rank),
+            "passes": float(len(past)),
+            "spread": self.last.spread,
+            "eps_sum": self.last.eps_sum,
+            "eps_max": self.last.eps_max,
+            "drift": self.last.drift,
+            "angle": self.last.angle,
+            "negative": self.last.negative,
+            "change": change,
+            "env_weight": self.cut.env_weight,
+            "annealed": float(self.annealed),
+            "frontier": float(self.layout.frontier),
+            "predicted_cost": self.layout.cost,
+        }
+
+
+def attempt(
+    pots: Potentials,
+    layout: Layout,
+    cut: Cut,
+    clock: Clock,
+    *,
+    iterations: int,
+    arithmetic: str,
+    anneal: bool = False,
+) -> Attempt:
+    """Passes in turn until the spread of log Z stops falling."""
+    env = _annealed(pots, layout, cut._replace(qr=False), clock) if anneal else None
+    done: list[Pass] = []
+    limit = max(1, min(iterations, clock.budget.iterations))
+    for k in range(limit):
+        fine = k > 0 and done[0].eps_max < _FINE
+        qr = arithmetic == "qr" or (arithmetic == "auto" and (fine or limit == 1))
+        done.append(both_passes(pots, layout, cut._replace(qr=qr), env))
+        env = done[-1].backward
+        if clock.spent:
+            break
+        if qr and done[-1].eps_max <= EXACT_SHARE and k > 0:
+            break
+        if k >= 2 and not done[-1].spread < 0.7 * done[-2].spread:
+            break
+    return Attempt(layout, cut, min(done[::-1], key=badness), done, anneal)
+
+
+def badness(done: Pass) -> tuple[float, float]:
+    """Share of negative probabilities, then the spread."""
+    return (done.negative, done.spread)
+
+
+def _annealed(pots: Potentials, layout: Layout, cut: Cut, clock: Clock) -> Tape | None:
+    """Environment from hotter models: raise the scale while passes stay sound, else halve steps."""
+    env: Tape | None = None
+    scale, step = 0.0, 0.2
+    while step > 0.02 and scale < 1.0 and not clock.spent:
+        ahead = min(1.0, scale + step)
+        done = both_passes(pots, layout, cut, env, ahead)
+        if done.negative == 0.0 and done.spread < 0.5:
+            env, scale = done.backward, ahead
+            step = min(1.3 * step, 0.3)
+        else:
+            step /= 2
+    return env

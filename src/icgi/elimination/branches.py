@@ -1,0 +1,138 @@
+"""Conditioning where trains fail: enumerate the states of a few variables, add up what they weigh.
+
+p = Σ_c Z_c p_c / Σ_c Z_c over all states c of any set of variables. A model with a few spins held
+is warmer than the whole: its trains need less rank. The error of the mixture is about Σ share ·
+spread; the leaf that adds most to it is split next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from icgi.elimination.attempts import SOUND_SPREAD, Clock
+from icgi.elimination.potentials import Potentials, potentials
+from icgi.errors import EvidenceError
+from icgi.inference import Marginals, Status
+from icgi.model.condition import Evidence, condition
+from icgi.model.graph import FactorGraph, FloatArray
+
+_UNSOUND_SHARE = 0.01  # of the whole weight, in leaves that are not sound
+_GUESS = 6.0  # log Z of an unsound leaf may be wrong by this much: it counts as heavier
+_MOST_STATES = 8  # of a variable to enumerate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf:
+    """Answer to the model with some variables held."""
+
+    evidence: Evidence
+    answer: Marginals
+
+    @property
+    def sound(self) -> bool:
+        """Whether the leaf's own checks passed."""
+        return self.answer.status in (Status.EXACT, Status.CONVERGED)
+
+    @property
+    def log_z(self) -> float:
+        """Log weight; plus infinity where it is not known."""
+        found = self.answer.log_z
+        return math.inf if found is None or math.isnan(found) else found
+
+    @property
+    def spread(self) -> float:
+        """Spread of log Z within the leaf."""
+        return self.answer.stats.get("spread", 0.0)
+
+
+def branch(
+    model: FactorGraph,
+    root: Marginals,
+    solve: Callable[[Evidence], Marginals],
+    most: int,
+    target: float,
+    clock: Clock,
+) -> list[Leaf]:
+    """Leaves of a conditioning tree, at most `most`, until Σ share · spread is below `target`."""
+    leaves = [Leaf({}, root)]
+    while len(leaves) < most and not clock.spent:
+        errors = _errors(leaves)
+        if errors.sum() <= target:
+            break
+        for k in np.argsort(-errors).tolist():
+            variable = _loudest(model, leaves[k])
+            if variable is not None:
+                break
+        else:
+            break
+        leaf = leaves.pop(k)
+        for state in range(int(model.cards[variable])):
+            held = {**leaf.evidence, variable: state}
+            try:
+                leaves.append(Leaf(held, solve(held)))
+            except EvidenceError:  # this state has no weight at all
+                continue
+    return leaves
+
+
+def _errors(leaves: list[Leaf]) -> FloatArray:
+    """Share · spread of every leaf; an unsound one counts as heavier, and wrong altogether."""
+    log_z = np.array([leaf.log_z for leaf in leaves])
+    top = log_z[np.isfinite(log_z)].max(initial=-np.inf)
+    sound = np.array([leaf.sound for leaf in leaves])
+    spread = np.array([min(leaf.spread, 1.0) for leaf in leaves])
+    if not np.isfinite(top):
+        return np.ones(len(leaves))
+    share = np.exp(np.minimum(log_z - top + np.where(sound, 0.0, _GUESS), _GUESS))
+    weight = np.exp(log_z[np.isfinite(log_z)] - top).sum()
+    return np.asarray(share * np.where(sound, spread, 1.0) / weight)
+
+
+def combined(leaves: list[Leaf]) -> Marginals:
+    """Mixture of the leaves by their weights, sound if its weight lies in sound leaves."""
+    log_z = np.array([leaf.log_z for leaf in leaves])
+    known = np.isfinite(log_z)
+    if not known.any():
+        return leaves[0].answer
+    log_z = np.where(known, log_z, -np.inf)
+    total = float(np.logaddexp.reduce(log_z))
+    share: FloatArray = np.exp(log_z - total)
+    sound = np.array([leaf.sound for leaf in leaves])
+    spread = float(np.sum(share[sound] * [leaf.spread for leaf in leaves if leaf.sound]))
+    unsound = float(share[~sound].sum()) if known.all() else 1.0
+    probs = sum(w * leaf.answer.probs for w, leaf in zip(share, leaves, strict=True))
+    status = Status.DIVERGED
+    if unsound <= _UNSOUND_SHARE and spread <= SOUND_SPREAD:
+        status = Status.CONVERGED
+        if all(leaf.answer.status is Status.EXACT for leaf in leaves):
+            status = Status.EXACT
+    stats = {"branches": float(len(leaves)), "spread": spread, "unsound": unsound}
+    return Marginals(np.asarray(probs), status, total, stats=stats)
+
+
+def _loudest(model: FactorGraph, leaf: Leaf) -> int | None:
+    """Free variable of strong interactions and uncertain state; None if all are held or wide."""
+    free = condition(model, leaf.evidence).model
+    probs = leaf.answer.probs
+    entropy = -np.sum(probs * np.log(np.maximum(probs, 1e-12)), 1)
+    score = strength(potentials(free)) * (0.1 + entropy) / np.maximum(np.log(model.cards), 0.1)
+    score[(free.cards < 2) | (model.cards > _MOST_STATES)] = 0.0
+    best = int(np.argmax(score))
+    return best if score[best] > 0.0 else None
+
+
+def strength(pots: Potentials) -> FloatArray:
+    """Interaction of every variable with all others, n: Σ tanh² of a quarter of the log range."""
+    out = np.zeros(len(pots.cards))
+    if pots.pair.size:
+        finite = np.where(np.isneginf(pots.pair), -20.0, pots.pair)
+        first = pots.pair_start[:-1]
+        size = np.maximum.reduceat(finite, first) - np.minimum.reduceat(finite, first)
+        here = np.repeat(np.arange(len(out)), np.diff(pots.near_start))
+        out += np.bincount(here, np.tanh(size / 4)[pots.near_pair] ** 2, len(out))
+    out += np.bincount(pots.wide_scope, minlength=len(out))
+    return np.asarray(out)

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import zoo
+from icgi.data.families import FAMILIES
+from icgi.elimination.attempts import Clock
+from icgi.elimination.branches import Leaf, branch, combined, strength
+from icgi.elimination.engine import TensorTrainElimination
+from icgi.elimination.potentials import potentials
+from icgi.exact.junction_tree import JunctionTree
+from icgi.inference import Budget, Marginals, Status
+from icgi.model.condition import Evidence
+
+
+@pytest.mark.parametrize("name", ["chain", "grid-3x3", "zeros", "mixed-cards", "ternary-factors"])
+@pytest.mark.parametrize("most", [2, 7, 30])
+def test_exact_leaves_add_up_to_the_exact_answer(name: str, most: int) -> None:
+    model, exact = zoo.MODELS[name], zoo.exact(name)
+
+    def solve(held: Evidence) -> Marginals:
+        found = zoo.run(JunctionTree(), model, dict(held))
+        # called unsound while few variables are held, so that the tree has to grow
+        status = Status.EXACT if len(held) > 2 else Status.DIVERGED
+        return Marginals(found.probs, status, found.log_z)
+
+    leaves = branch(model, solve({}), solve, most, 0.0, Clock(Budget()))
+    found = combined(leaves)
+    assert len(leaves) >= min(most, 2)
+    assert_allclose(found.probs, exact.probs, atol=1e-9)
+    assert found.log_z == pytest.approx(exact.log_z, abs=1e-9)
+    assert found.status is (Status.EXACT if all(x.sound for x in leaves) else Status.DIVERGED)
+
+
+def test_a_leaf_of_unknown_weight_is_never_sound() -> None:
+    probs = np.full((2, 2), 0.5)
+    known = Leaf({0: 0}, Marginals(probs, Status.CONVERGED, 3.0, stats={"spread": 0.0}))
+    unknown = Leaf({0: 1}, Marginals(probs, Status.DIVERGED, None))
+    assert combined([known, unknown]).status is Status.DIVERGED
+    assert combined([unknown, unknown]).status is Status.DIVERGED
+    light = Leaf({0: 1}, Marginals(probs, Status.DIVERGED, -9.0))
+    assert combined([known, light]).status is Status.CONVERGED
+
+
+def test_hubs_are_the_strongest() -> None:
+    model = zoo.random_model(np.random.default_rng(0), [2] * 5, [(0, i) for i in range(1, 5)])
+    assert np.argmax(strength(potentials(model))) == 0
+
+
+def test_branches_mend_what_trains_of_the_whole_cannot() -> None:
+    model = FAMILIES["sk"].sample(np.random.default_rng(5), n=18, beta=3.0, h=0.5)
+    exact = zoo.run(JunctionTree(), model)
+    engine = TensorTrainElimination(rank=4, max_rank=4, exact_entries=0, samples=0)
+    whole = TensorTrainElimination(rank=4, max_rank=4, exact_entries=0, samples=0, branches=0)
+    errors = [np.abs(zoo.run(e, model).probs - exact.probs).sum(1).mean() for e in (engine, whole)]
+    assert zoo.run(engine, model).stats["branches"] > 1
+    assert errors[0] < 0.5 * errors[1]
