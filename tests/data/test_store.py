@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import zoo
+from icgi.data import store
 from icgi.data.store import Identity, Label, LabelledSet
 from icgi.errors import IcgiError, ModelFormatError
 
@@ -121,3 +122,38 @@ def test_pandas_reads_the_shards(tmp_path) -> None:
     frame = pd.read_parquet(tmp_path / "set" / "marginals-00000.parquet")
     assert list(frame["variable"]) == list(range(6))
     assert frame["probs"][0].sum() == pytest.approx(1.0)
+
+
+def test_shards_are_streamed_in_the_order_of_the_models(tmp_path, monkeypatch) -> None:
+    """Labels come in any order, over many shards, and are kept for a few shards at a time."""
+    monkeypatch.setattr(store, "SHARD", 3)
+    monkeypatch.setattr(store, "KEPT", 1)
+    stored = zoo_set(tmp_path / "set")
+    assert len(stored.manifest["models"]) == -(-len(zoo.MODELS) // 3)
+    names = list(zoo.MODELS)
+    for k, name in enumerate(reversed(names[1:])):
+        stored.append(name, some_label(name, sampled=k % 2 == 0))
+        if k % 4 == 3:
+            stored.compact()
+    assert len(stored.manifest["answers"]) >= 3
+    back = list(LabelledSet(tmp_path / "set"))
+    assert [item.identity.name for item in back] == names[1:]
+    for item in back:
+        assert_array_equal(item.label.probs, zoo.exact(item.identity.name).probs)
+        assert (item.label.std_error is None) == (item.label.method == "jt")
+    assert [identity.name for identity in stored.identities()] == names
+
+
+def test_large_models_get_shards_of_their_own(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(store, "NUMBERS", 1)
+    stored = zoo_set(tmp_path / "set")
+    with_tables = [model for model in zoo.MODELS.values() if model.n_factors]
+    assert len(stored.manifest["models"]) >= len(with_tables)
+    assert [identity.name for identity, _ in stored.models()] == list(zoo.MODELS)
+
+
+def test_how_labels_are_made_is_noted_once(tmp_path) -> None:
+    stored = zoo_set(tmp_path / "set")
+    for seed in (1, 1, 2):
+        stored.note_labelling({"seed": seed})
+    assert [e["seed"] for e in LabelledSet(tmp_path / "set").manifest["labelling"]] == [1, 2]

@@ -1,13 +1,16 @@
 """Cluster moves leave the distribution as it is, and Houdayer's keeps the sum of log weights."""
 
+import itertools
+
 import mixed
+import networkx as nx
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zoo
 from icgi.model.graph import FactorGraph
-from icgi.model.ising import ising_model, potts_model
+from icgi.model.ising import as_ising, ising_model, potts_model
 from icgi.sampling import clusters, exchange
 from icgi.sampling.replicas import make_state, weight_of
 from icgi.sampling.streams import stream
@@ -91,3 +94,48 @@ def test_interaction_graph_joins_variables_of_a_factor() -> None:
     graph = clusters.interaction_graph(model)
     lists = [cut.tolist() for cut in np.split(graph.neighbour, graph.start[1:-1])]
     assert lists == [[1, 3], [0, 3], [], [0, 1, 4], [3]]
+
+
+def swendsen_wang_matrix(model: FactorGraph, scale: float) -> np.ndarray:
+    """Transition matrix by summing over all sets of bonds and all flips of their clusters."""
+    ising = as_ising(model)
+    n = model.n_variables
+    states = mixed.configurations(model.cards)
+    matrix = np.zeros((len(states), len(states)))
+    for row, x in zip(matrix, states, strict=True):
+        s = 2 * x - 1
+        strength = ising.couplings * s[ising.edges[:, 0]] * s[ising.edges[:, 1]]
+        keep = np.where(strength > 0, 1 - np.exp(-2 * scale * strength), 0.0)
+        for bonds in itertools.product([False, True], repeat=len(keep)):
+            p_bonds = np.prod(np.where(bonds, keep, 1 - keep))
+            if p_bonds == 0:
+                continue
+            graph = nx.Graph(ising.edges[list(bonds)].tolist())
+            graph.add_nodes_from(range(n))
+            clusters_found = [list(part) for part in nx.connected_components(graph)]
+            for flips in itertools.product([False, True], repeat=len(clusters_found)):
+                p, y = p_bonds, x.copy()
+                for part, flip in zip(clusters_found, flips, strict=True):
+                    p_flip = 1 / (1 + np.exp(2 * scale * (ising.fields[part] * s[part]).sum()))
+                    p *= p_flip if flip else 1 - p_flip
+                    y[part] = 1 - y[part] if flip else y[part]
+                row[mixed.numbers(y[None], model.cards)[0]] += p
+    return matrix
+
+
+@pytest.mark.parametrize("scale", [0.4, 1.0])
+def test_swendsen_wang_has_its_exact_transition_matrix(scale: float) -> None:
+    rng = np.random.default_rng(29)
+    pairs = np.array([(0, 1), (1, 2), (0, 2), (2, 3)])
+    model = ising_model((pairs, [0.9, -0.7, 0.5, 0.8]), [0.3, -0.2, 0.0, 0.4])
+    matrix = swendsen_wang_matrix(model, scale)
+    p = mixed.gibbs(scale * mixed.log_joint(model))
+    assert_allclose(matrix.sum(1), 1.0)
+    assert_allclose(p[:, None] * matrix, (p[:, None] * matrix).T, atol=1e-12)  # detailed balance
+    aim = target(model)
+    source, marks = stream(rng), clusters.marks(4)
+    for x, row in zip(mixed.configurations(model.cards), matrix, strict=True):
+        state = make_state(aim.kernel, np.tile(x, (4000, 1)))
+        for r in range(4000):
+            clusters.swendsen_wang(aim.kernel, state, r, scale, source, marks)
+        assert p_value(state.x, model, row) > 1e-4
