@@ -1,6 +1,8 @@
 """How fast tempering sweeps: site updates per second on one core, and peers in the same run.
 
     python benchmarks/sampling.py [--seconds 3] [--out benchmarks/results/sampling.jsonl]
+    python benchmarks/sampling.py --families      seconds for 10,000 models of 64 variables
+    python benchmarks/sampling.py --clusters      accuracy of cluster moves at equal time
 
 Ours are the sweeps of the engine on one thread, with swaps and with the record that marginals and
 log Z are made from. The peer is the Gibbs mode of dwave-samplers on the same spins at the same
@@ -23,11 +25,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from icgi.data.families import FAMILIES
+from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import as_ising
 from icgi.sampling.crew import Crew
 from icgi.sampling.targets import target
+from icgi.sampling.tempering import ParallelTempering
 
 REPLICAS = 30
 ROUNDS = 3
@@ -53,8 +57,11 @@ def main() -> None:
     parser.add_argument(
         "--families", action="store_true", help="time the drawing of models instead"
     )
+    parser.add_argument("--clusters", action="store_true", help="compare cluster moves instead")
     given = parser.parse_args()
     rows = drawing() if given.families else sweeping(given.seconds)
+    if given.clusters:
+        rows = cluster_moves(given.seconds)
     for row in rows:
         print(row.pop("line"), flush=True)
         if given.out:
@@ -135,6 +142,40 @@ def calibrated(run: Run, seconds: float) -> int:
     while (took := run(sweeps)) < 0.2:
         sweeps *= 4
     return max(40, int(sweeps * seconds / took))
+
+
+def cluster_moves(seconds: float) -> Iterator[dict]:
+    """Error of tempering with and without cluster moves at equal processor time, against exact."""
+    cases = [("ea2d", {"L": 16, "beta": beta}) for beta in (1.0, 2.0, 3.0)]
+    cases += [("ea3d", {"L": 4, "beta": beta}) for beta in (1.0, 3.0)]
+    for family, parameters in cases:
+        for clusters in ("none", "swendsen-wang", "houdayer"):
+            found = [one_cluster_run(family, parameters, clusters, k, seconds) for k in range(4)]
+            error, gap, rhat, sweeps = np.array(found).T
+            name = f"{family} " + " ".join(f"{k}={v}" for k, v in parameters.items())
+            yield {
+                "instance": name, "clusters": clusters, "seconds": seconds,
+                "mae": float(error.mean()), "log_z_gap": float(gap.mean()),
+                "rhat_max": float(rhat.max()), "sweeps": float(sweeps.mean()),
+                "line": f"{name:20s}{clusters:16s} MAE {error.mean():.4f}  |ΔlogZ| {gap.mean():.3f}"
+                f"  largest R-hat {rhat.max():.3f}  {sweeps.mean():.0f} sweeps",
+            }  # fmt: skip
+
+
+def one_cluster_run(
+    family: str, parameters: dict, clusters: str, k: int, seconds: float
+) -> tuple[float, float, float, float]:
+    model = FAMILIES[family].sample(np.random.default_rng(k), **parameters)
+    exact = JunctionTree()(model, Budget(), np.random.default_rng(0))
+    engine = ParallelTempering(clusters=clusters, threads=1)
+    engine(model, Budget(iterations=200), np.random.default_rng(k))  # compiles
+    began = time.process_time()
+    engine(model, Budget(iterations=200), np.random.default_rng(k))
+    sweeps = int(200 * seconds / (time.process_time() - began))
+    found = engine(model, Budget(iterations=sweeps), np.random.default_rng(k))
+    mae = float(np.abs(found.probs - exact.probs).sum(1).mean())
+    gap = np.inf if found.log_z is None else abs(found.log_z - exact.log_z)
+    return mae, gap, found.stats["rhat"], found.stats["sweeps"]
 
 
 def drawing(count: int = 10_000) -> Iterator[dict]:
