@@ -75,7 +75,7 @@ def best(sweeps: Callable[[], int]) -> float:
 def ours(model: icgi.FactorGraph) -> dict[str, float]:
     """Milliseconds per sweep of each of our engines."""
     core = compile_models([model])
-    trees = reweight(core, appearance(core, np.random.default_rng(0)))
+    trees = reweight(core, appearance(core, [np.random.default_rng(0)]))
     endless = np.array([10**9])
 
     def passing(which, schedule: int) -> Callable[[], int]:

@@ -210,6 +210,7 @@ class TestHonesty:
         found = zoo.run(engine, glass(0, 6), budget=Budget(10**9, seconds=0.1))
         assert found.status is Status.BUDGET_SPENT
         assert 0 < found.stats["sweeps"] < 10**8
+        assert math.isfinite(found.stats["residual"])
 
     @pytest.mark.parametrize(
         ("engine", "advice"),

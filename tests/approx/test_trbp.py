@@ -55,7 +55,7 @@ class TestForests:
         """Σ ρ over the edges within any set of k connected variables is at most k − 1."""
         model = pairwise(3, 8, 2, 0.6, 1.0)
         core = compile_models([model])
-        rho = appearance(core, np.random.default_rng(0))
+        rho = appearance(core, [np.random.default_rng(0)])
         edges = core.variable.reshape(-1, 2)
         assert rho.sum() == pytest.approx(7)
         assert ((rho > 0) & (rho <= 1)).all()
@@ -67,7 +67,7 @@ class TestForests:
     @pytest.mark.parametrize("name", zoo.TREES)
     def test_every_factor_of_a_tree_is_in_every_forest(self, name: str) -> None:
         core = compile_models([zoo.MODELS[name]])
-        assert_array_equal(appearance(core, np.random.default_rng(0)), 1.0)
+        assert_array_equal(appearance(core, [np.random.default_rng(0)]), 1.0)
 
 
 class TestExactOnTrees:
@@ -174,6 +174,28 @@ def test_same_seed_same_answer() -> None:
     first, second = (zoo.run(TreeReweightedBP(optimise=3), frustrated(), seed=1) for _ in range(2))
     assert_array_equal(first.probs, second.probs)
     assert first.stats == second.stats
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kwargs", [{}, {"optimise": 3}, {"schedule": "residual", "damping": 0.3}])
+def test_batch_equals_one_by_one(kwargs: dict, threads: int) -> None:
+    models = [*zoo.MODELS.values(), frustrated(), *map(hypergraph, range(5))]
+    first, second = (np.random.default_rng(5).spawn(len(models)) for _ in range(2))
+    batch = TreeReweightedBP(**kwargs).batch(models, zoo.BUDGET, first, threads)
+    for model, found, rng in zip(models, batch, second, strict=True):
+        alone = TreeReweightedBP(**kwargs)(model, zoo.BUDGET, rng)
+        assert_array_equal(found.probs, alone.probs)
+        assert found.status is alone.status
+        assert dict(found.stats) == pytest.approx(dict(alone.stats), rel=1e-12, abs=1e-12)
+
+
+def test_appearances_of_a_batch_are_those_of_each_model() -> None:
+    models = [pairwise(s, 8 + s, 2, 0.5, 1.0) for s in range(4)]
+    core = compile_models(models)
+    rho = appearance(core, np.random.default_rng(1).spawn(4))
+    parts = np.split(rho, core.model_factor[1:-1])
+    for model, part, rng in zip(models, parts, np.random.default_rng(1).spawn(4), strict=True):
+        assert_array_equal(part, appearance(compile_models([model]), [rng]))
 
 
 def test_budget_covers_the_optimisation() -> None:

@@ -157,7 +157,7 @@ class _Run:
     def approximate(self) -> Outcome:
         """Single loop with as much damping as it takes, double loop where that is not enough."""
         damped, convex = single_loop(self.graph, self.tables), double_loop(self.graph, self.tables)
-        given, done = self.settings.damping, 0
+        given, done, residual = self.settings.damping, 0, math.inf
         remedies = {
             "auto": [(damped, given, False), (convex, given, False), (convex, 0.0, True)],
             "parent-to-child": [(damped, given, False), (convex, given, False)],
@@ -171,8 +171,9 @@ class _Run:
             while stalled < 2 or not remaining:
                 outcome = self._go(kept, min(WINDOW, self.sweeps - done))
                 done += outcome.sweeps
+                residual = outcome.residual if outcome.sweeps else residual
                 if outcome.converged or outcome.sweeps < WINDOW or done == self.sweeps:
-                    return replace(outcome, sweeps=done)
+                    return replace(outcome, sweeps=done, residual=residual)
                 stalled = 0 if outcome.residual < PROGRESS * best else stalled + 1
                 best = min(best, outcome.residual)
         raise AssertionError("the last remedy ends with the budget")
