@@ -2,6 +2,7 @@
 
 python benchmarks/ttve_accuracy.py              print the table from the stored lines
 python benchmarks/ttve_accuracy.py run [CELL]   run what is missing (or one cell), then print
+UNTIMED=1 ...                                   on a busy machine: leave the seconds out
 """
 
 import json
@@ -40,7 +41,7 @@ class Cell:
     rank: int
     goal: float
     reference: str
-    seconds: float = 240.0  # wall clock, at most
+    seconds: float = 1200.0  # wall clock, at most
     reference_rank: int = 64
 
 
@@ -95,7 +96,8 @@ def run(c: Cell, seed: int) -> dict:
     return {
         "cell": c.name, "rank": c.rank, "seed": seed, "goal": c.goal,
         "error": distance(answer.probs, probs), "reference": how, "reference_error": error,
-        "status": answer.status.value, "cpu_seconds": round(seconds, 3),
+        "status": answer.status.value,
+        "cpu_seconds": None if os.environ.get("UNTIMED") else round(seconds, 3),
         "engine": repr(engine(c, c.rank)),
         **{k: answer.stats.get(k) for k in keep},
     }  # fmt: skip
@@ -126,9 +128,9 @@ def tempered(model: FactorGraph, seed: int, seconds: float = 40.0, chains: int =
     ladder = np.linspace(0.05, 1.0, int(8 + 1.5 * np.sqrt(n)))
     args = (start, neighbour, coupling, spins.fields, ladder)
     _temper(*args, 2, 1, 0)
-    began = time.perf_counter()
+    began = time.process_time()
     _temper(*args, 50, 0, 0)
-    sweeps = max(200, int(50 * seconds / chains / (time.perf_counter() - began) / 1.25))
+    sweeps = max(200, int(50 * seconds / chains / (time.process_time() - began) / 1.25))
     runs = np.array([_temper(*args, sweeps, sweeps // 4, seed * 100 + k) for k in range(chains)])
     mean = runs.mean(0)
     error = runs.std(0, ddof=1).mean() / np.sqrt(chains)  # of m = p(+) − p(−), so of ‖p − q‖₁
@@ -196,9 +198,14 @@ def table() -> str:
         rows.append(
             f"| {c.name} ({len(lines)}) | {c.rank} | {c.goal:.0e} | {error.mean():.1e} ± "
             f"{error.std():.1e} | {error.max():.1e} | {own:.1e} | {sound}/{len(lines)} | "
-            f"{np.mean([x['cpu_seconds'] for x in lines]):.1f} |"
+            f"{_mean([x['cpu_seconds'] for x in lines])} |"
         )
     return "\n".join(rows)
+
+
+def _mean(seconds: list) -> str:
+    known = [x for x in seconds if x is not None]
+    return f"{np.mean(known):.1f}" if known else "–"
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         load_evidence,
         marginals,
         marginals_batch,
+        sample,
         save,
     )
     from icgi.errors import (
@@ -43,6 +44,7 @@ _HOME = {
             "load_evidence",
             "marginals",
             "marginals_batch",
+            "sample",
             "save",
         ),
         "icgi.api",
@@ -72,6 +74,7 @@ __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "load_evidence",
     "marginals",
     "marginals_batch",
+    "sample",
     "save",
     "BudgetError",
     "CheckpointError",

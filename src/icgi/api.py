@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import Generator
@@ -13,11 +14,14 @@ from icgi.answer import Answer
 from icgi.engines import parse_engine
 from icgi.errors import ModelFormatError
 from icgi.inference import Budget, Engine, infer
-from icgi.model.condition import Evidence, resolve_evidence
+from icgi.model.condition import Evidence, condition, resolve_evidence
 from icgi.model.graph import FactorGraph, log_of
 from icgi.model.ising import ising_model
 from icgi.model.uai import read_evidence, read_model, write_model
 from icgi.randomness import generator
+
+if TYPE_CHECKING:
+    from icgi.elimination.sampling import Samples
 
 GivenEvidence = Mapping[int | str, int | str] | Mapping[int, int] | None
 
@@ -194,3 +198,25 @@ def marginals_batch(
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
     questions = [(m, resolve_evidence(m, e)) for m, e in zip(each, given, strict=True)]
     return run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
+
+
+def sample(
+    model: FactorGraph,
+    n: int,
+    evidence: GivenEvidence = None,
+    seed: int | Generator | None = 0,
+    rank: int = 16,
+) -> "Samples":
+    """Independent configurations from p(x | evidence), nearly, each with its exact probability.
+
+    They are drawn from q, an elimination with tensor trains of the given rank. `weights` turn
+    averages over q into averages over p, `log_z` is an unbiased estimate of Z with `log_z_error`,
+    and `share` says how close q is to p: one where elimination is exact, near zero where a larger
+    rank is needed.
+    """
+    from icgi.elimination.sampling import sample as draw
+
+    conditioned = condition(model, resolve_evidence(model, evidence))
+    drawn = draw(conditioned.model, n, generator(seed), rank)
+    kept = np.argsort(~conditioned.alive, axis=1, kind="stable")  # n k  kept states come first
+    return replace(drawn, states=kept[np.arange(model.n_variables), drawn.states])
