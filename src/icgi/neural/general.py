@@ -16,6 +16,7 @@ from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
 from icgi.neural.fast import positions, taken
 from icgi.neural.fast import remaining as rest
 from icgi.neural.general_algebra import (
+    beliefs_of,
     compensation,
     enumerate_core,
     inexactness,
@@ -234,7 +235,7 @@ class GeneralNetwork(nn.Module):
             gone.tokens, gone.row, gone.fixed.exists, present, left.tokens, left.unary, exists
         )
         field = left.unary * (TRUST * torch.exp(on * step.trust)) + on * step.tilt
-        beliefs = torch.softmax(field, -1)
+        beliefs = beliefs_of(field, exists)
         # corrections of the tables count for this step only: the row stays on the tape as it was
         row = gone.row + on[..., None] * step.table
         found = star(row, gone.unary + inexact[:, None] * step.unary, beliefs)

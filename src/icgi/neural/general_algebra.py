@@ -17,6 +17,7 @@ TINY = 1e-30  # under logarithms; a product of three floored zeros is still abov
 LEAST = -25.0  # of a new table's entries; e⁻²⁵ of a probability is beyond any interest
 HARD = -8.0  # of log p(v | x_l) where it is averaged: a forbidden state must not outvote all others
 MOST_RATIO = 1e4
+LEAST_BELIEF = -12.0  # log of a belief relative to the largest
 MOST_NOISE = 20.0  # variance of the field of the rest; more would soften hard tables
 BLUR = 1e-6  # of the marginal in every conditional, for states of probability zero
 
@@ -38,17 +39,27 @@ def star(row: Tensor, unary: Tensor, beliefs: Tensor) -> Star:
     row, unary
         Θ_v· (b n v k) and θ_v (b v) of the variable.
     beliefs
-        b_l(x_l) of all others (b n k), as they are without v.
+        b_l(x_l) of all others (b n k), as they are without v; from `beliefs_of`.
     """
-    top = row.detach().amax((2, 3), keepdim=True)
+    top = row.detach().amax(3, keepdim=True)
     potential = torch.exp(row - top)
     message = (potential * beliefs[:, :, None]).sum(-1, keepdim=True) + TINY  # b n v 1
     likelihood = potential / message
-    weight = torch.softmax(unary + torch.log(message[..., 0]).sum(1), -1)
+    weight = torch.softmax(unary + (torch.log(message) + top)[..., 0].sum(1), -1)
     mean = (likelihood * weight[:, None, :, None]).sum(2)  # b n k
     square = (likelihood**2 * weight[:, None, :, None]).sum(2)
     information = (beliefs * square / (mean + TINY)).sum(-1) - 1.0
     return Star(likelihood, weight, torch.log(mean + TINY), information.clamp(min=0.0))
+
+
+def beliefs_of(field: Tensor, exists: Tensor) -> Tensor:
+    """Probabilities (… k) from their logs, none so small that ratios leave single precision.
+
+    Any beliefs leave the algebra exact for up to two neighbours.
+    """
+    top = torch.where(exists > 0, field, ABSENT).amax(-1, keepdim=True)
+    cut = (field - top).clamp(min=LEAST_BELIEF)
+    return torch.softmax(torch.where(exists > 0, cut, ABSENT), -1)
 
 
 def new_tables(found: Star) -> Tensor:

@@ -68,9 +68,14 @@ class Tables:
         return replace(self, estimate=estimate, reliability=reliability)
 
 
-def pair_form(model: FactorGraph, most_states: int = MOST_STATES) -> PairForm:
-    """Pair tables of a model, equal to it up to factors e^−30 where it forbids."""
-    alive = propagate(model, all_states(model))
+def pair_form(
+    model: FactorGraph, most_states: int = MOST_STATES, alive: BoolArray | None = None
+) -> PairForm:
+    """Pair tables of a model, equal to it up to factors e^−30 where it forbids.
+
+    `alive` are the states that may have probability; those that arc consistency leaves, if absent.
+    """
+    alive = propagate(model, all_states(model)) if alive is None else alive
     reduced = _absorbed(restrict(model, alive))
     lowest = -FLOOR - max((_range(t) for t in reduced.log_tables), default=0.0)
     cards = [int(c) for c in reduced.cards]

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from icgi.errors import BudgetError, UnsupportedModelError
-from icgi.model.graph import FactorGraph, FloatArray
+from icgi.errors import BudgetError, EvidenceError, UnsupportedModelError
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray
+from icgi.model.reduce import all_states, propagate
 from icgi.neural.general import GeneralNetwork
 from icgi.neural.general_batch import LEAST_VARIABLES, PairForm, collate, pair_form
 
 CORE_STATES = 4096  # configurations of the core, all of which are summed
 MOST_VARIABLES = 512  # auxiliaries included
 LARGEST_BATCH = 256
+PROBING = 10**7  # table entries that looking for impossible states may read, once
 SINGLE = 4  # bytes
 
 
@@ -27,8 +29,8 @@ def general_concentrations(
 ) -> list[FloatArray]:
     """Dirichlet concentrations (n k) of each model, averaged over elimination orders.
 
-    States that arc consistency rules out get exactly zero, so a variable with one possible state
-    has one positive concentration. Models of similar size share a batch.
+    States found impossible get exactly zero, so a variable with one possible state has one
+    positive concentration. Models of similar size share a batch.
 
     Parameters
     ----------
@@ -37,7 +39,10 @@ def general_concentrations(
     table_bytes
         Memory that one batch may take; `BudgetError` where a single model needs more.
     """
-    forms = [_checked(pair_form(model), core_states, table_bytes) for model in models]
+    forms = [
+        _checked(pair_form(model, alive=possible_states(model)), core_states, table_bytes)
+        for model in models
+    ]
     answers: dict[int, FloatArray] = {}
     for chosen in _batches(forms, core_states, table_bytes):
         batch = collate([forms[m] for m in chosen]).to(device)
@@ -50,6 +55,31 @@ def general_concentrations(
         for m, found in zip(chosen, (alpha / orders).double().cpu().numpy(), strict=True):
             answers[m] = _spread_out(models[m], forms[m], found)
     return [answers[m] for m in range(len(models))]
+
+
+def possible_states(model: FactorGraph) -> BoolArray:
+    """States (n k) that may have probability: those whose assumption leaves every other one.
+
+    Arc consistency, then each state is assumed in turn as far as a bounded effort goes.
+    """
+    alive = propagate(model, all_states(model))
+    entries = sum(t.size for t in model.log_tables)
+    if not any(np.isneginf(t).any() for t in model.log_tables) or entries * alive.sum() > PROBING:
+        return alive
+    changed = True
+    while changed:
+        changed = False
+        for i, x in np.argwhere(alive & (alive.sum(1) > 1)[:, None]):
+            assumed = alive.copy()
+            assumed[i] = False
+            assumed[i, x] = True
+            try:
+                propagate(model, assumed)
+            except EvidenceError:
+                alive[i, x] = False
+                alive = propagate(model, alive)
+                changed = True
+    return alive
 
 
 def core_size(states: int, variables: int, core_states: int = CORE_STATES) -> int:
