@@ -183,8 +183,9 @@ def marginals_batch(
     """Answers to many questions: one model with many evidences, or many models.
 
     Each question gets its own random stream, so answers do not depend on `threads`.
-    Engines that can share work over a batch (an elimination order for all evidences of one model)
-    do so.
+    Engines that can share work over a batch (an elimination order for all evidences of one model,
+    one compiled run over all models) do so; the seconds of the budget are then those of an answer
+    on average.
     """
     from icgi.batch import run_batch
 
