@@ -67,6 +67,8 @@ def _tour() -> None:
     _step("7. A model that is too wide for exact inference is refused at once, with a reason.")
     _icgi("generate ea2d L=60 --seed 1 -o wide.uai")
     _icgi("marginals wide.uai", expected=BUDGET_REFUSED)
+    _step("8. One of the suggestions. An approximate answer says how it ended.")
+    _icgi("marginals wide.uai --engine gbp --top 5")
 
 
 def travel() -> "FactorGraph":
