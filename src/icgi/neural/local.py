@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from icgi.neural.graphs import FLOOR, Factors, Graphs
 
-HIDE = 1e4  # taken from the logarithm of states that do not exist
+HIDE = 1e6  # taken from the logarithm of states that do not exist; beyond any sum of messages
 MOST_HEARD = 15.0  # centred log belief that tokens are told
 
 

@@ -97,14 +97,12 @@ def measure(
 
     for k, data in enumerate(validation):
         record("validation mix N ≤ 32" if k == 0 else "validation mix of any kind", data, 128)
-    for make in DRAWS:
-        record(f"family{make.__name__}", _family(make, 64).to(device), 64)
-    if device == "cpu":
-        return
-    for name, models in evaluate.test_sets(tests).items():
+    for name, models in evaluate.test_sets(tests).items() if device == "cuda" else ():
         known = evaluate.long_labels(models, device)
         label_error = float(known.spread.mean() / 8**0.5)
         record(name, SpinExamples(known), 16, label_error=label_error)
+    for make in DRAWS:
+        record(f"family{make.__name__}", _family(make, 64).to(device), 64)
 
 
 def _family(make: Draw, count: int) -> GraphExamples:
