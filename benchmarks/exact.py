@@ -163,6 +163,7 @@ def render(known: dict[tuple[str, str], dict]) -> str:
     names = list(dict.fromkeys(name for name, _ in known))
     versions = {solver: line["version"] for (_, solver), line in known.items()}
     some = next(iter(known.values()))
+    limits = sorted({f"{line['limit']:g}" for line in known.values()}, key=float)
     head = " | ".join(f"{solver} {versions.get(solver, '')}".strip() for solver in SOLVERS)
     ratios = {name: found for name in names if (found := ratio(name, known)) is not None}
     if not ratios:
@@ -172,7 +173,7 @@ def render(known: dict[tuple[str, str], dict]) -> str:
     return "\n".join(
         [
             f"CPU seconds for all marginals ({some['cpu']}, {some['cores']} cores; limit "
-            f"{some['limit']:g} s and {MEMORY / 2**30:g} GiB each).",
+            f"{' or '.join(limits)} s and {MEMORY / 2**30:g} GiB each).",
             "",
             f"| instance | {head} | best peer / icgi |",
             "|---|" + "---:|" * (len(SOLVERS) + 1),
