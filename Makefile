@@ -23,14 +23,14 @@ test-slow: $(STAMP)  ## the suite that takes minutes
 	$(BIN)/python -m pytest -q -m slow
 
 check: $(STAMP)  ## format, lint, types, fast tests
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 format: $(STAMP)
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks docs
+	$(BIN)/ruff check --fix src tests benchmarks docs
 
 bench: $(STAMP)  ## exact answers and speed against peers; set ICGI_DATA to the instances
 	$(BIN)/python benchmarks/golden.py

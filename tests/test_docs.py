@@ -4,8 +4,8 @@ import runpy
 from pathlib import Path
 
 import pytest
-import zoo
 
+import zoo
 from icgi.engines import ENGINES
 
 ROOT = Path(__file__).parent.parent
