@@ -55,8 +55,9 @@ def keys(order: Order, score: Tensor, own: Tensor, degree: Tensor, noise: Tensor
         return own if noise is None else noise
     if order == "learned":
         return score if noise is None else score + noise
-    # ties are broken by tokens, never by numbers
-    return 0.5 * torch.sigmoid(own) - degree
+    # ties are broken by tokens, not by numbers; by rank, since two variables must never tie
+    rank = own.argsort(1).argsort(1).to(own.dtype)
+    return 0.5 * rank / own.shape[1] - degree
 
 
 def choose(

@@ -72,7 +72,7 @@ def errors(
         found.append((error * real).sum(1) / real.sum(1))
         precision.append(alpha.sum(-1)[real > 0])
         wrong.append(error[real > 0])
-    return torch.cat(found), _rank_correlation(-torch.cat(precision), torch.cat(wrong))
+    return torch.cat(found), rank_correlation(-torch.cat(precision), torch.cat(wrong))
 
 
 def with_context(data: Labelled, models: Dense, sweeps: int) -> tuple[Labelled, float]:
@@ -85,6 +85,7 @@ def with_context(data: Labelled, models: Dense, sweeps: int) -> tuple[Labelled, 
     return replace(data, spins=told), float(raw.mean())
 
 
-def _rank_correlation(a: Tensor, b: Tensor) -> Tensor:
+def rank_correlation(a: Tensor, b: Tensor) -> Tensor:
+    """Spearman's correlation of two rows of numbers."""
     ranks = [x.argsort().argsort().double() for x in (a, b)]
     return torch.corrcoef(torch.stack(ranks))[0, 1]

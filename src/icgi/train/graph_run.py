@@ -20,7 +20,7 @@ from icgi.train.graph_data import (
     label_all,
     start_drawing,
 )
-from icgi.train.graph_task import graph_errors
+from icgi.train.graph_task import errors_and_rank
 from icgi.train.labels import label
 from icgi.train.mixture import Range, draw_many
 
@@ -90,8 +90,8 @@ def measure(
     table: dict[str, dict[str, float]] = {}
 
     def record(name: str, data: Examples, batch: int, **more: float) -> None:
-        error = graph_errors(network, data, batch)
-        table[name] = {"mae": float(error.mean()), "models": data.size, **more}
+        error, rank = errors_and_rank(network, data, batch)
+        table[name] = {"mae": float(error.mean()), "rank": float(rank), "models": data.size, **more}
         say(f"{name}: " + " ".join(f"{key}={value:.4f}" for key, value in table[name].items()))
         (folder / "results.json").write_text(json.dumps(table, indent=1))
 

@@ -11,6 +11,7 @@ from icgi.neural.graphs import in_batches
 from icgi.neural.paper import PaperConfig, PaperNetwork, plan
 from icgi.neural.selection import gumbel
 from icgi.train.config import TrainConfig
+from icgi.train.evaluate import rank_correlation
 from icgi.train.graph_data import Batch, Examples
 from icgi.train.parallel import Group
 
@@ -112,12 +113,21 @@ def temperature(config: TrainConfig, progress: float) -> float:
     return float(first * (last / first) ** share)
 
 
-@torch.no_grad()
 def graph_errors(network: nn.Module, data: Examples, batch: int = 128) -> Tensor:
     """MAE of every graph (b): (1/|V|) Σ_i ‖p̂_i − p_i‖₁."""
-    errors = []
+    return errors_and_rank(network, data, batch)[0]
+
+
+@torch.no_grad()
+def errors_and_rank(network: nn.Module, data: Examples, batch: int = 128) -> tuple[Tensor, Tensor]:
+    """MAE of every graph (b), and the rank correlation of 1/α₀ with the error of all variables."""
+    errors, precision, wrong = [], [], []
     for part in in_batches(data.size, batch):
         drawn = data[part]
-        error = losses.l1(network(drawn.graphs), drawn.reference) * drawn.graphs.real
-        errors.append(error.sum(1) / drawn.graphs.real.sum(1))
-    return torch.cat(errors)
+        real = drawn.graphs.real
+        alpha = network(drawn.graphs)
+        error = losses.l1(alpha, drawn.reference)
+        errors.append((error * real).sum(1) / real.sum(1))
+        precision.append(alpha.sum(-1)[real > 0])
+        wrong.append(error[real > 0])
+    return torch.cat(errors), rank_correlation(-torch.cat(precision), torch.cat(wrong))
