@@ -134,7 +134,8 @@ def _plot(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set_ylabel("share of sampled instances")
         axis.set_ylim(0, 1.05)
         if not sampled:
-            axis.text(0.5, 0.5, "every label is exact", ha="center", transform=axis.transAxes)
+            told = "every label is exact" if bottom.any() else "no labels yet"
+            axis.text(0.5, 0.5, told, ha="center", transform=axis.transAxes)
     if sampled:
         axes[1].set_xscale("log")
         axes[1].legend(frameon=False, fontsize="small")
