@@ -13,10 +13,12 @@ _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b79a20", "#e45756", "#72b7b2", "#
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 62em; padding: 0 1em;
        color: #222; background: #fff }
-h1 { font-size: 1.4em } .status { font-weight: bold } .dim { color: #666 }
+h1 { font-size: 1.4em } h2 { font-size: 1.15em } .status { font-weight: bold } .dim { color: #666 }
 table { border-collapse: collapse; width: 100% } td, th { padding: .2em .6em; text-align: left }
-tr + tr { border-top: 1px solid #e5e5e5 } td.number { text-align: right; font-family: monospace }
-.bar { display: flex; height: 1em; width: 14em; background: #eee } .bar i { display: block }
+tr + tr { border-top: 1px solid #e5e5e5 } td.number { text-align: right; font-family: monospace;
+  white-space: nowrap }
+td.bar { width: 12em } td.bar div { display: flex; height: 1em; background: #eee }
+td.bar i { display: block }
 svg text { font: 11px system-ui, sans-serif; fill: #555 }
 """
 
@@ -87,7 +89,7 @@ def _row(answer: Answer, i: int, bits: float, band: tuple[np.ndarray, np.ndarray
     cells = [
         f"<td>{escape(variable_name(answer.model, i))}</td>",
         f"<td class=number>{'observed' if i in answer.evidence else f'{bits:.4f}'}</td>",
-        f"<td><div class=bar>{bar}</div></td><td>{text}</td>",
+        f"<td class=bar><div>{bar}</div></td><td>{text}</td>",
     ]
     if band:
         low, high = (float(side[i, best[0]]) for side in band)
