@@ -19,7 +19,6 @@ from icgi.inference import Budget
 SOUND_SPREAD = 0.05
 EXACT_SHARE = 1e-13  # discarded weight that is rounding
 _UNCUT = 1e-9  # discarded weight that no missing rank explains
-_FINE = 1e-5  # discarded weight below which grams, half as precise as factors, may add to the error
 _LEAST_ANGLE = math.log(1e-5)  # cancellation that leaves ten digits
 
 
@@ -115,8 +114,7 @@ def attempt(
     done: list[Pass] = []
     limit = max(1, min(iterations, clock.budget.iterations))
     for k in range(limit):
-        fine = k > 0 and done[0].eps_max < _FINE
-        qr = arithmetic == "qr" or (arithmetic == "auto" and (fine or limit == 1))
+        qr = arithmetic == "qr" or (arithmetic == "auto" and (k > 0 or limit == 1))
         done.append(both_passes(pots, layout, cut._replace(qr=qr), env))
         env = done[-1].backward
         if clock.spent:

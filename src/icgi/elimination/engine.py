@@ -32,7 +32,8 @@ _DENSE_TOTAL = 2**23  # entries of all dense tables together
 # Log range of a table beyond which the digits that decide may be below those of double precision:
 # a train then cannot be called exact, and small models go to logarithms.
 STEEP = 20.0
-_BRANCH_SPREAD = 0.005  # spread of log Z above which variables are enumerated
+# Spread of log Z, or distance of two layouts' answers, above which variables are enumerated.
+_BRANCH_SPREAD = 0.005
 _BRANCH_TARGET = 0.0025
 _SHARE_FLOOR = 0.02  # effective sample share below which the samples contradict the train
 _RAW_GAP = 0.1  # mean |raw − reweighted| beyond noise that contradicts it, too
@@ -118,22 +119,23 @@ class TensorTrainElimination:
     ) -> Marginals:
         """Marginals from trains; where these fail, by an order whose dense tables fit."""
         rank = _affordable(model, pots, self.rank, clock.budget)
-        best: Attempt | None = None
-        answer: Marginals | None = None
         while True:
+            done: list[Attempt] = []
             for tried in self._attempts(model, pots, rank, clock, rng):
-                if best is None or tried.badness < best.badness:
-                    best = tried
+                done.append(tried)
                 dense = tried.rounded if tried.sound else self.escalate and self.exact_entries > 0
                 if order is not None and dense:
                     return _dense(model, order)
                 if (tried.last.spread <= self.spread and tried.sound) or clock.spent:
                     break
-            if best is None:
-                raise AssertionError("the first attempt is always made")
+            best, *others = sorted(done, key=lambda x: x.badness)
             answer = self._answer(model, pots, best, clock, rng)
+            apart = [distance(best.last.probs, x.last.probs) for x in others[:1] if x.sound]
+            if apart:
+                answer = replace(answer, stats={**answer.stats, "apart": apart[0]})
             good = answer.status in (Status.EXACT, Status.CONVERGED)
-            if (good and best.last.spread <= _BRANCH_SPREAD) or not self.escalate or clock.spent:
+            good &= max([best.last.spread, *apart]) <= _BRANCH_SPREAD
+            if good or not self.escalate or clock.spent:
                 return answer
             answer = self._branched(model, answer, rank, clock, rng)
             wider = 2 * rank <= self.max_rank
@@ -179,7 +181,8 @@ class TensorTrainElimination:
 
         found = combined(branch(model, root, solve, self.branches, _BRANCH_TARGET, clock))
         sound = root.status in (Status.EXACT, Status.CONVERGED)
-        if sound and found.stats["spread"] + found.stats["unsound"] > root.stats["spread"]:
+        doubt = max(root.stats["spread"], root.stats.get("apart", 0.0))
+        if sound and found.stats["spread"] + found.stats["unsound"] > doubt:
             return root
         stats = {**root.stats, **found.stats}
         if found.status is Status.DIVERGED and clock.spent:
