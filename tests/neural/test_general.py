@@ -12,6 +12,7 @@ from icgi.approx.lbp import LoopyBP
 from icgi.exact.enumeration import Enumerate
 from icgi.model.graph import FactorGraph
 from icgi.neural.general import GeneralConfig, GeneralNetwork
+from icgi.neural.general_algebra import strengths
 from icgi.neural.general_batch import Tables, collate, pair_form
 
 torch.set_num_threads(1)
@@ -180,3 +181,17 @@ def test_gradients_are_finite_in_single_precision(trained: bool) -> None:
     for name, parameter in net.named_parameters():
         if parameter.grad is not None:
             assert torch.isfinite(parameter.grad).all(), name
+
+
+def test_strength_is_the_correlation_of_spins() -> None:
+    j = np.array([0.3, 1.5])
+    model = FactorGraph(
+        np.array([2, 2, 2, 3]),
+        ((0, 1), (1, 2), (2, 3)),
+        (*(c * np.array([[1.0, -1.0], [-1.0, 1.0]]) for c in j), np.zeros((2, 3))),
+    )
+    given = batch([model])
+    found = strengths(given.tables, given.exists)[0]
+    assert_allclose(found[[0, 1], [1, 2]], np.tanh(j), atol=1e-9)
+    assert found[0, 2] == found[2, 3] == 0.0
+    assert given.adjacency[0].sum() == 4  # a table that joins nothing is no edge

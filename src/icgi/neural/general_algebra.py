@@ -15,8 +15,10 @@ from torch import Tensor
 ABSENT = -1e4  # θ of a state that does not exist: exp gives exactly zero
 TINY = 1e-30  # under logarithms; a product of three floored zeros is still above
 LEAST = -25.0  # of a new table's entries; e⁻²⁵ of a probability is beyond any interest
-HARD = -8.0  # of log p(v | x_l) where it is averaged: a forbidden state must not outvote all others
+HARD = -5.0  # of log p(v | x_l) where it is averaged: a forbidden state must not outvote all others
 MOST_RATIO = 1e4
+MOST_LOG = 20.0  # of a table's entries where its strength is measured
+SMALL = 1e-12
 LEAST_BELIEF = -12.0  # log of a belief relative to the largest
 MOST_NOISE = 20.0  # variance of the field of the rest; more would soften hard tables
 BLUR = 1e-6  # of the marginal in every conditional, for states of probability zero
@@ -224,19 +226,22 @@ def state_table(count: int, states: int, device: torch.device, dtype: torch.dtyp
 
 
 def strengths(tables: Tensor, exists: Tensor) -> Tensor:
-    """Strength of every edge in [0, 1) (b n n): tanh of the doubly centred table's deviation.
+    """Strength of every edge in [0, 1] (b n n): correlation of two states under the table alone.
 
-    |tanh J| for two spins; independent of what part of the fields a table carries.
+    √(χ²/(K − 1)) of exp Θ with rows and columns brought to mean one by one sweep, K the smaller
+    number of states; |tanh J| for two spins. A table that forbids one pair of many is weak by this,
+    as it should be, though its logs differ without bound.
     """
     both = exists[:, :, :, None, None] * exists[:, None, None]
-    count_row = exists.sum(-1).clamp(min=1.0)  # b n
-    x = tables.clamp(min=-20.0, max=20.0) * both
-    along = x.sum(4, keepdim=True) / count_row[:, None, None, :, None]
-    x = (x - along) * both
-    x = (x - x.sum(2, keepdim=True) / count_row[:, :, None, None, None]) * both
-    square = (x * x).sum((2, 4)) / (count_row[:, :, None] * count_row[:, None])
+    count = exists.sum(-1)  # b n
+    x = tables.clamp(min=-MOST_LOG, max=MOST_LOG)
+    x = torch.exp(x - x.detach().amax((2, 4), keepdim=True)) * both
+    x = x / (x.sum(4, keepdim=True) / count[:, None, None, :, None] + SMALL)
+    x = x / (x.sum(2, keepdim=True) / count[:, :, None, None, None] + SMALL)
+    square = ((x - 1.0) ** 2 * both).sum((2, 4)) / (count[:, :, None] * count[:, None])
+    fewer = (torch.minimum(count[:, :, None], count[:, None]) - 1.0).clamp(min=1.0)
     # the slope of a root at zero is infinite, and most pairs have no edge
-    return torch.where(square > 0, torch.tanh(torch.sqrt(square.clamp(min=1e-12))), 0.0)
+    return torch.where(square > SMALL, (square / fewer).clamp(SMALL, 1.0).sqrt(), 0.0)
 
 
 def inexactness(strength: Tensor, adjacency: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ FLOOR = 30.0  # log of how much less likely than anything possible the impossibl
 MOST_STATES = 64  # of one variable, auxiliaries included; a table of pairs then has 4096 entries
 LEAST_VARIABLES = 3  # of a batch: putting a variable back looks at its three strongest neighbours
 GAUGE_SWEEPS = 6
+JOINS_NOTHING = 1e-9  # largest entry of a gauged table that is the sum of two fields
 
 Float32Array = NDArray[np.float32]
 
@@ -194,6 +195,8 @@ def listed(
     tables, rows, columns = gauge([t for form in forms for t in form.pairs.values()], k)
     np.add.at(unary, (model, first), rows)
     np.add.at(unary, (model, second), columns)
+    joined = np.abs(tables).max((1, 2), initial=0.0) > JOINS_NOTHING
+    model, first, second, tables = model[joined], first[joined], second[joined], tables[joined]
     kind = np.float64 if double else np.float32
     return Edges(
         model, first, second, tables.astype(kind), unary.astype(kind), real.astype(kind),
