@@ -87,8 +87,10 @@ def ours(model: icgi.FactorGraph) -> dict[str, float]:
         return run
 
     def ascending() -> int:
-        q = mean_field.starting_point(core, [np.random.default_rng(0)])
-        return int(mean_field.ascend(core, q, mean_field.SOFT, 0.0, 60)[0])
+        q, made = mean_field.starting_point(core, [np.random.default_rng(0)]), np.zeros(1, np.int64)
+        soft, rest = np.array([mean_field.SOFT]), np.array([np.inf])
+        mean_field.ascend(core, q, soft, 0.0, endless, 60, 0, 1, made, rest)
+        return int(made[0])
 
     return {
         "lbp, flooding": best(passing(core, messages.FLOODING)),

@@ -1,17 +1,24 @@
 """The loop that every iterative engine shares: it alone knows budgets and tolerance."""
 
 import math
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 from typing import TypeAlias
 
+import numpy as np
+
 from icgi.errors import IcgiError
 from icgi.inference import Budget, Status
+from icgi.model.graph import FloatArray, IntArray
 
 Advance: TypeAlias = Callable[[int], tuple[int, float]]
 """Makes up to so many sweeps, fewer if it converges; returns how many, and the residual."""
 
+BLOCKS = 16  # of a batch for each thread: the slowest block is then a small part of the work
 PATIENCE = 0.1  # seconds in one compiled call: deadlines and the keyboard are heard in between
 
 
@@ -53,6 +60,52 @@ def fixed_point(advance: Advance, sweeps: int, until: float, tolerance: float) -
         fitting = min(PATIENCE, (until - end) / 2) * made / max(end - begin, 1e-9)
         chunk = max(1, min(int(max(fitting, 0.0)), 8 * chunk))
     return Outcome(done, residual, residual <= tolerance)
+
+
+def fixed_points(
+    advance: Callable[[int, int, int], None],
+    work: IntArray,
+    sweeps: IntArray,
+    residual: FloatArray,
+    limit: IntArray,
+    until: float,
+    tolerance: float,
+    threads: int | None = None,
+) -> None:
+    """`fixed_point` of many models; threads take blocks of models of about the same work.
+
+    `advance(count, first, last)` makes up to so many sweeps of the models first ≤ m < last, fewer
+    of those that converge or come to their limit, and keeps `sweeps` and `residual`. Each block may
+    use its share of the time that is left at the beginning.
+    """
+    size = len(limit)
+    workers = min(threads or os.cpu_count() or 1, size)
+    share = (until - perf_counter()) / size
+
+    def run(block: tuple[int, int]) -> None:
+        here = slice(*block)
+
+        def some(count: int) -> tuple[int, float]:
+            advance(count, *block)
+            moving = (residual[here] > tolerance) & (sweeps[here] < limit[here])
+            return count, float(residual[here][moving].max(initial=0.0))
+
+        end = perf_counter() + share * (block[1] - block[0])
+        fixed_point(some, int(limit[here].max()), end, tolerance)
+
+    if workers == 1:
+        run((0, size))
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(run, _blocks(work, BLOCKS * workers)))
+
+
+def _blocks(work: IntArray, count: int) -> list[tuple[int, int]]:
+    """First model of each block and the one after its last; `work` is one number per model."""
+    done = np.concatenate([np.zeros(1, np.int64), np.cumsum(work + 1)])
+    cuts = np.searchsorted(done, np.linspace(0, done[-1], min(count, len(work)) + 1)[1:-1])
+    ends = np.unique(np.concatenate([[0], cuts, [len(work)]])).tolist()
+    return list(pairwise(ends))
 
 
 def check_settings(damping: float, repeats: int = 0, schedule: bool = True) -> None:

@@ -16,7 +16,7 @@ from icgi.approx.core import (
     probabilities,
 )
 from icgi.approx.fixed_point import check_settings
-from icgi.approx.mean_field import SOFT, ascend, mean_messages, starting_point
+from icgi.approx.mean_field import SOFT, mean_messages, relax, starting_point
 from icgi.approx.messages import NUMBER, Schedule, log_partitions, sweep
 from icgi.approx.support import supported_all
 from icgi.inference import Budget, Marginals, Status
@@ -177,5 +177,5 @@ def _start(core: Core, attempt: int, streams: Sequence[Generator]) -> FloatArray
         draws = [r.normal(0.0, 2.0, k) for r, k in zip(streams, np.diff(ends), strict=True)]
         return np.concatenate(draws)
     q = starting_point(core, None if attempt == 1 else streams)
-    ascend(core, q, SOFT, 0.0, MEAN_FIELD_SWEEPS)
+    relax(core, q, SOFT, MEAN_FIELD_SWEEPS)
     return np.asarray(mean_messages(core, q, SOFT))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from time import perf_counter
 
 import numba
@@ -10,11 +11,11 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.approx.core import Core, lay_out
-from icgi.approx.fixed_point import check_settings, deadline, fixed_point
-from icgi.approx.support import possible_configuration, supported
+from icgi.approx.fixed_point import check_settings, fixed_points
+from icgi.approx.support import possible_configuration, supported_all
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 
 SOFT = -10.0  # log of what stands for a zero while a run looks for a region without zeros
 
@@ -38,60 +39,151 @@ class MeanField:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Ascend from a uniform start and from random ones."""
-        until = deadline(budget)
-        part = supported(model)
-        core = lay_out([part.model])
-        zeros = bool(np.isneginf(core.values).any())
-        runs: list[_Run] = []
+        return self.batch([model], budget, [rng])[0]
+
+    def batch(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        threads: int | None = None,
+    ) -> list[Marginals]:
+        """Answers to many models, as to each alone, from one compiled run over threads.
+
+        The seconds of the budget are for each model on average.
+        """
+        if not models:
+            return []
+        until = perf_counter() + budget.seconds * len(models)
+        parts = supported_all(models)
+        core = lay_out([part.model for part in parts])
+        zeros = _with_zeros(core, [part.model for part in parts])
+        best = _Best.empty(len(models))
         for attempt in range(self.restarts + 1):
-            if runs and perf_counter() >= until:
+            if attempt and perf_counter() >= until:
                 break  # the search of a possible configuration alone may take a second
-            left = budget.iterations - sum(run.sweeps for run in runs)
-            limit = left // (self.restarts + 1 - attempt)
-            q = starting_point(core, [rng] if attempt else None)
-            if zeros:
-                soft = self._ascend(core, q, SOFT, limit // 2, until)
-                limit -= soft.sweeps
-                q, possible = _inside(core, part.model, q, rng)
-                runs.append(self._ascend(core, q, -math.inf if possible else SOFT, limit, until))
-                runs[-1].sweeps += soft.sweeps
+            limit = (budget.iterations - best.sweeps) // (self.restarts + 1 - attempt)
+            run = _Run.of(core, starting_point(core, rngs if attempt else None))
+            if zeros.any():
+                run.ascend(SOFT, np.where(zeros, limit // 2, 0), self.tolerance, until, threads)
+                outside = run.enter([p.model for p in parts], zeros, rngs)
             else:
-                runs.append(self._ascend(core, q, -math.inf, limit, until))
-        best = max(runs, key=lambda run: run.bound)
+                outside = zeros
+            softness = np.where(outside, SOFT, -math.inf)
+            run.ascend(softness, limit, self.tolerance, until, threads)
+            best.offer(run, attempt)
+        rows = np.split(
+            _dense(core, best.q, max(p.model.max_states for p in parts)), core.model_variable[1:-1]
+        )
+        return [
+            lift(self._answer(best, m, rows[m][:, : part.model.max_states].copy()), part.alive)
+            for m, part in enumerate(parts)
+        ]
+
+    def _answer(self, best: "_Best", m: int, probs: FloatArray) -> Marginals:
+        bound = float(best.bound[m])
         stats = {
-            "residual": best.residual,
-            "sweeps": float(sum(run.sweeps for run in runs)),
-            "restarts": float(len(runs) - 1),
-            "chosen_run": float(runs.index(best)),
-            "possible": float(best.bound > -math.inf),
+            "residual": float(best.residual[m]),
+            "sweeps": float(best.sweeps[m]),
+            "restarts": float(best.runs - 1),
+            "chosen_run": float(best.run[m]),
+            "possible": float(bound > -math.inf),
         }
-        if best.bound == -math.inf:
-            status = Status.DIVERGED
-        else:
-            converged = best.residual <= self.tolerance
-            status = Status.CONVERGED if converged else Status.BUDGET_SPENT
-        log_z = best.bound if best.bound > -math.inf else None
-        answer = Marginals(_dense(core, best.q, part.model.max_states), status, log_z, stats=stats)
-        return lift(answer, part.alive)
-
-    def _ascend(self, core: Core, q: FloatArray, zero: float, limit: int, until: float) -> "_Run":
-        """Coordinate ascent in place, with `zero` for the logarithm of zero."""
-
-        def advance(count: int) -> tuple[int, float]:
-            made, residual = ascend(core, q, zero, self.tolerance, count)
-            return int(made), float(residual)
-
-        outcome = fixed_point(advance, limit, until, self.tolerance)
-        bound = float(lower_bound(core, q))
-        return _Run(q, bound, outcome.residual, outcome.sweeps)
+        if bound == -math.inf:
+            return Marginals(probs, Status.DIVERGED, stats=stats)
+        converged = best.residual[m] <= self.tolerance
+        status = Status.CONVERGED if converged else Status.BUDGET_SPENT
+        return Marginals(probs, status, bound, stats=stats)
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
+    """One ascent of every model."""
+
+    core: Core
     q: FloatArray  # probabilities, all states of all variables in a row
-    bound: float
-    residual: float
-    sweeps: int
+    sweeps: IntArray  # m
+    residual: FloatArray  # m
+
+    @classmethod
+    def of(cls, core: Core, q: FloatArray) -> "_Run":
+        size = len(core.constant)
+        return cls(core, q, np.zeros(size, np.int64), np.full(size, np.inf))
+
+    def ascend(
+        self,
+        zero: float | FloatArray,
+        limit: IntArray,
+        tolerance: float,
+        until: float,
+        threads: int | None = None,
+    ) -> None:
+        """Coordinate ascent in place, with `zero` for the logarithm of zero."""
+        self.residual[:] = np.inf
+        softness = np.broadcast_to(zero, limit.shape).astype(np.float64)
+
+        def some(count: int, first: int, last: int) -> None:
+            ascend(
+                self.core, self.q, softness, tolerance, limit, count, first, last,
+                self.sweeps, self.residual,
+            )  # fmt: skip
+
+        work = np.diff(self.core.model_factor)
+        fixed_points(some, work, self.sweeps, self.residual, limit, until, tolerance, threads)
+
+    def enter(
+        self, models: Sequence[FactorGraph], zeros: BoolArray, rngs: Sequence[Generator]
+    ) -> BoolArray:
+        """Move models with zeros to a possible configuration nearby; where none was found."""
+        start = _state_start(self.core)[self.core.model_variable]
+        outside = zeros.copy()
+        for m in np.flatnonzero(zeros).tolist():
+            here = slice(start[m], start[m + 1])
+            self.q[here], found = _inside(models[m], self.q[here], rngs[m])
+            outside[m] = not found
+        return outside
+
+
+@dataclass(slots=True, eq=False)
+class _Best:
+    """Best run of each model so far, by its bound."""
+
+    q: FloatArray
+    bound: FloatArray  # m
+    residual: FloatArray  # m
+    run: IntArray  # m    number of the run
+    sweeps: IntArray  # m    of all runs together
+    runs: int = 0
+
+    @classmethod
+    def empty(cls, size: int) -> "_Best":
+        worst, zero = np.full(size, np.inf), np.zeros(size, np.int64)
+        return cls(np.empty(0), -worst, worst, zero, zero)
+
+    def offer(self, run: _Run, number: int) -> None:
+        bound = lower_bounds(run.core, run.q)
+        better = (bound > self.bound) | (self.runs == 0)
+        start = _state_start(run.core)[run.core.model_variable]
+        self.q = np.where(np.repeat(better, np.diff(start)), run.q, self.q) if self.runs else run.q
+        self.bound = np.where(better, bound, self.bound)
+        self.residual = np.where(better, run.residual, self.residual)
+        self.run = np.where(better, number, self.run)
+        self.sweeps = self.sweeps + run.sweeps
+        self.runs += 1
+
+
+def _with_zeros(core: Core, models: Sequence[FactorGraph]) -> BoolArray:
+    """Which models have zeros left."""
+    sizes = [sum(map(attrgetter("size"), model.log_tables)) for model in models]
+    ends = np.cumsum([0, *sizes])
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.isneginf(core.values))])
+    return np.asarray(before[ends[1:]] > before[ends[:-1]])
+
+
+def relax(core: Core, q: FloatArray, zero: float, sweeps: int) -> None:
+    """Make so many sweeps of every model, in place."""
+    run = _Run.of(core, q)
+    run.ascend(zero, np.full(len(core.constant), sweeps), 0.0, math.inf)
 
 
 def _state_start(core: Core) -> IntArray:
@@ -110,17 +202,15 @@ def starting_point(core: Core, streams: Sequence[Generator] | None) -> FloatArra
     return np.asarray(q / np.repeat(sums, np.diff(start)))
 
 
-def _inside(
-    core: Core, model: FactorGraph, q: FloatArray, rng: Generator
-) -> tuple[FloatArray, bool]:
+def _inside(model: FactorGraph, q: FloatArray, rng: Generator) -> tuple[FloatArray, bool]:
     """Point masses at a possible configuration, drawn by q, wherever there are zeros around."""
     states = possible_configuration(model, q, rng)
     if states is None:
         return q, False
-    start = _state_start(core)
+    first = np.cumsum(model.cards) - model.cards
     fixed = states >= 0
-    inside = np.where(np.repeat(fixed, np.diff(start)), 0.0, q)
-    inside[start[:-1][fixed] + states[fixed]] = 1.0
+    inside = np.where(np.repeat(fixed, model.cards), 0.0, q)
+    inside[first[fixed] + states[fixed]] = 1.0
     return inside, True
 
 
@@ -132,50 +222,61 @@ def _dense(core: Core, q: FloatArray, width: int) -> FloatArray:
 
 
 @numba.njit(cache=True, nogil=True)
-def ascend(c, q, zero, tolerance, count):  # type: ignore[no-untyped-def]
-    """Renew every variable's distribution in turn, up to `count` times; sweeps and last change."""
-    n = len(c.ratio_start) - 1
+def ascend(c, q, zero, tolerance, limit, count, first, last, sweeps, residual):  # type: ignore[no-untyped-def]
+    """Renew the distributions of the models first ≤ m < last in turn.
+
+    Each model until it is at rest, at its limit, or has made `count` sweeps more.
+    """
     width = 1
-    for i in range(n):
+    for i in range(c.model_variable[first], c.model_variable[last]):
         width = max(width, c.ratio_start[i + 1] - c.ratio_start[i] + 1)
     mean, digit, prefix = np.empty(width), np.empty(c.largest[1], np.int64), np.empty(c.largest[1])
-    made, residual = 0, np.inf
-    while made < count and residual > tolerance:
-        made, residual = made + 1, 0.0
-        for i in range(n):
-            begin = c.ratio_start[i] + i
-            card = c.ratio_start[i + 1] - c.ratio_start[i] + 1
-            mean[0] = 0.0
-            for x in range(1, card):
-                mean[x] = c.field[c.ratio_start[i] + x - 1]
-            for t in range(c.touching_start[i], c.touching_start[i + 1]):
-                f = c.touching[t]
-                e = c.edge_start[f]
-                if c.edge_start[f + 1] - e > 2:
-                    _expect(c, f, i, q, zero, mean, digit, prefix)
-                    continue
-                k, top = c.value_start[f], c.top[f]
-                first = c.variable[e] == i
-                j = c.variable[e + 1] if first else c.variable[e]
-                other, size = c.ratio_start[j] + j, c.ratio_start[j + 1] - c.ratio_start[j] + 1
-                by_x, by_y = (size, 1) if first else (1, card)
-                for y in range(size):
-                    w = q[other + y]
-                    if w > 0.0:  # 0 · log 0 = 0
-                        for x in range(card):
-                            value = c.values[k + x * by_x + y * by_y] - top
-                            mean[x] += w * (value if value != -np.inf else zero)
-            best = mean[:card].max()
-            if best == -np.inf:
-                continue  # only where zeros surround the start, which then is no possible one
-            total = 0.0
-            for x in range(card):
-                mean[x] = math.exp(mean[x] - best)
-                total += mean[x]
-            for x in range(card):
-                residual = max(residual, abs(mean[x] / total - q[begin + x]))
-                q[begin + x] = mean[x] / total
-    return made, residual
+    for m in range(first, last):
+        for _ in range(count):
+            if residual[m] <= tolerance or sweeps[m] >= limit[m]:
+                break
+            residual[m] = _ascend(c, q, zero[m], m, mean, digit, prefix)
+            sweeps[m] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _ascend(c, q, zero, m, mean, digit, prefix):  # type: ignore[no-untyped-def]
+    """One sweep of one model; the largest change of a probability."""
+    residual = 0.0
+    for i in range(c.model_variable[m], c.model_variable[m + 1]):
+        begin = c.ratio_start[i] + i
+        card = c.ratio_start[i + 1] - c.ratio_start[i] + 1
+        mean[0] = 0.0
+        for x in range(1, card):
+            mean[x] = c.field[c.ratio_start[i] + x - 1]
+        for t in range(c.touching_start[i], c.touching_start[i + 1]):
+            f = c.touching[t]
+            e = c.edge_start[f]
+            if c.edge_start[f + 1] - e > 2:
+                _expect(c, f, i, q, zero, mean, digit, prefix)
+                continue
+            k, top = c.value_start[f], c.top[f]
+            first = c.variable[e] == i
+            j = c.variable[e + 1] if first else c.variable[e]
+            other, size = c.ratio_start[j] + j, c.ratio_start[j + 1] - c.ratio_start[j] + 1
+            by_x, by_y = (size, 1) if first else (1, card)
+            for y in range(size):
+                w = q[other + y]
+                if w > 0.0:  # 0 · log 0 = 0
+                    for x in range(card):
+                        value = c.values[k + x * by_x + y * by_y] - top
+                        mean[x] += w * (value if value != -np.inf else zero)
+        best = mean[:card].max()
+        if best == -np.inf:
+            continue  # only where zeros surround the start, which then is no possible one
+        total = 0.0
+        for x in range(card):
+            mean[x] = math.exp(mean[x] - best)
+            total += mean[x]
+        for x in range(card):
+            residual = max(residual, abs(mean[x] / total - q[begin + x]))
+            q[begin + x] = mean[x] / total
+    return residual
 
 
 @numba.njit(cache=True, nogil=True)
@@ -231,26 +332,26 @@ def mean_messages(c, q, zero):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def lower_bound(c, q):  # type: ignore[no-untyped-def]
-    """Σ_f E_q[θ_f] + Σ_i H(q_i), −inf where q has weight on a zero."""
-    n = len(c.ratio_start) - 1
-    total = c.constant[0]
-    for i in range(n):
-        begin = c.ratio_start[i] + i
-        for x in range(c.ratio_start[i + 1] - c.ratio_start[i] + 1):
-            p = q[begin + x]
-            if p > 0.0:
-                total -= p * math.log(p)
-                if x > 0:
-                    total += p * c.field[c.ratio_start[i] + x - 1]
+def lower_bounds(c, q):  # type: ignore[no-untyped-def]
+    """Σ_f E_q[θ_f] + Σ_i H(q_i) of every model, −inf where q has weight on a zero."""
+    bound = c.constant.copy()
     digit, prefix = np.empty(c.largest[1], np.int64), np.empty(c.largest[1])
     mean = np.empty(c.largest[0])
-    for f in range(len(c.rho)):
-        i = c.variable[c.edge_start[f]]
-        begin, card = c.ratio_start[i] + i, c.ratio_start[i + 1] - c.ratio_start[i] + 1
-        mean[:card] = 0.0
-        _expect(c, f, i, q, -np.inf, mean, digit, prefix)
-        for x in range(card):
-            if q[begin + x] > 0.0:
-                total += q[begin + x] * mean[x]
-    return total
+    for m in range(len(bound)):
+        for i in range(c.model_variable[m], c.model_variable[m + 1]):
+            begin = c.ratio_start[i] + i
+            for x in range(c.ratio_start[i + 1] - c.ratio_start[i] + 1):
+                p = q[begin + x]
+                if p > 0.0:
+                    bound[m] -= p * math.log(p)
+                    if x > 0:
+                        bound[m] += p * c.field[c.ratio_start[i] + x - 1]
+        for f in range(c.model_factor[m], c.model_factor[m + 1]):
+            i = c.variable[c.edge_start[f]]
+            begin, card = c.ratio_start[i] + i, c.ratio_start[i + 1] - c.ratio_start[i] + 1
+            mean[:card] = 0.0
+            _expect(c, f, i, q, -np.inf, mean, digit, prefix)
+            for x in range(card):
+                if q[begin + x] > 0.0:
+                    bound[m] += q[begin + x] * mean[x]
+    return bound

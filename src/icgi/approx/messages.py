@@ -11,24 +11,19 @@ because numba's cache does not notice a change of another one.
 """
 
 import math
-import os
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
-from time import perf_counter
 from typing import Literal, TypeAlias
 
 import numba
 import numpy as np
 
 from icgi.approx.core import FLOOR, Core, State
-from icgi.approx.fixed_point import fixed_point
+from icgi.approx.fixed_point import fixed_points
 from icgi.model.graph import IntArray
 
 Schedule: TypeAlias = Literal["sequential", "flooding", "residual"]
 FLOODING, SEQUENTIAL, RESIDUAL = 0, 1, 2
 NUMBER = {"sequential": SEQUENTIAL, "flooding": FLOODING, "residual": RESIDUAL}
 TINY = 1e-100  # linear sums below it are repeated in logarithms
-BLOCKS = 16  # of a batch for each thread: the slowest block is then a small part of the work
 _SAFE = {"contract", "reassoc", "nsz"}  # fast mathematics that keeps infinities and NaN honest
 
 
@@ -42,42 +37,14 @@ def sweep(
     until: float,
     threads: int | None = None,
 ) -> None:
-    """Sweep each model of a core to its convergence, its limit of sweeps, or the deadline.
-
-    Threads take blocks of models of about the same number of factors; each block may use its
-    share of the time that is left at the beginning.
-    """
-    size = len(core.constant)
-    workers = min(threads or os.cpu_count() or 1, size)
-    share = (until - perf_counter()) / size
+    """Sweep each model of a core to its convergence, its limit of sweeps, or the deadline."""
     number = NUMBER[schedule]
 
-    def run(block: tuple[int, int]) -> None:
-        first, last = block
-        here = slice(first, last)
+    def some(count: int, first: int, last: int) -> None:
+        advance(core, state, number, damping, tolerance, limit, count, first, last)
 
-        def some(count: int) -> tuple[int, float]:
-            advance(core, state, number, damping, tolerance, limit, count, first, last)
-            moving = (state.residual[here] > tolerance) & (state.sweeps[here] < limit[here])
-            return count, float(state.residual[here][moving].max(initial=0.0))
-
-        end = perf_counter() + share * (last - first)
-        fixed_point(some, int(limit[here].max()), end, tolerance)
-
-    if workers == 1:
-        list(map(run, _blocks(core, 1)))
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(run, _blocks(core, BLOCKS * workers)))
-
-
-def _blocks(core: Core, count: int) -> list[tuple[int, int]]:
-    """First model of each block and the one after its last."""
-    size = len(core.constant)
-    work = core.model_factor + np.arange(size + 1)
-    cuts = np.searchsorted(work, np.linspace(0, work[-1], min(count, size) + 1)[1:-1])
-    ends = np.unique(np.concatenate([[0], cuts, [size]])).tolist()
-    return list(pairwise(ends))
+    work = np.diff(core.model_factor)
+    fixed_points(some, work, state.sweeps, state.residual, limit, until, tolerance, threads)
 
 
 @numba.njit(cache=True, nogil=True)
