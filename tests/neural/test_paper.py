@@ -214,3 +214,17 @@ def test_low_precision_changes_little() -> None:
     assert 0 < (low - plain).abs().max() < 0.05 * plain.abs().max()
     low.sum().backward()
     assert torch.isfinite(net.bias.table.grad).all()
+
+
+@pytest.mark.parametrize("name", ["one-variable", "chain", "tree", "disconnected", "no-factors"])
+def test_untrained_elimination_and_distribution_are_exact_on_trees_of_pairs(name: str) -> None:
+    # one sweep before, so that only collecting and distributing can bring the news across
+    config = replace(SMALL, layers=1, damping=0.0, rounds=12, at_once=4)
+    found = network(False, config).run(double([zoo.MODELS[name]]))
+    belief = torch.softmax(found.belief, 2)[0, :, :, 0].detach().numpy()
+    assert float(found.eliminated) == zoo.MODELS[name].n_variables
+    assert_allclose(belief, zoo.exact(name).probs, atol=1e-6)
+    alone = network(False, replace(config, autoregressive=False)).run(double([zoo.MODELS[name]]))
+    if name in ("chain", "tree"):
+        short = torch.softmax(alone.belief, 2)[0, :, :, 0].detach().numpy()
+        assert np.abs(short - zoo.exact(name).probs).max() > 1e-3

@@ -112,10 +112,13 @@ def test_low_temperatures_make_the_relaxed_choice_hard() -> None:
 def test_the_rule_at_test_is_least_degree() -> None:
     own = torch.randn(1, 5, generator=torch.Generator().manual_seed(0))
     degree = torch.tensor([[3.0, 2.0, 1.0, 1.0, 4.0]])
-    far = keys("min-degree", own, 1e4 + 1e3 * own, degree, None)
-    assert len(far.unique()) == 5  # in a complete graph a tie would leave nobody to choose
-    assert int(keys("min-degree", own, own, degree, None).argmax()) in (2, 3)
-    assert torch.equal(keys("learned", own, own, degree, None), own)
+    all_alive = torch.ones(1, 5)
+    far = keys("min-degree", own, 1e4 + 1e3 * own, degree, all_alive, None)
+    assert torch.isinf(far[0]).tolist() == [True, True, False, False, True]
+    same = keys("min-degree", own, 1e4 + 1e3 * own, torch.full((1, 5), 4.0), all_alive, None)
+    assert len(same.unique()) == 5  # in a complete graph a tie would leave nobody to choose
+    assert int(keys("min-degree", own, own, degree, all_alive, None).argmax()) in (2, 3)
+    assert torch.equal(keys("learned", own, own, degree, all_alive, None), own)
     noise = torch.randn(1, 5, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(keys("random", own, own, degree, noise), noise)
-    assert_allclose(keys("learned", own, own, degree, noise), own + noise)
+    assert torch.equal(keys("random", own, own, degree, all_alive, noise), noise)
+    assert_allclose(keys("learned", own, own, degree, all_alive, noise), own + noise)

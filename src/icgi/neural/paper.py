@@ -195,7 +195,7 @@ class PaperNetwork(nn.Module):
             degree = adjacency.sum(-1)
             score, own = self.score(state_mean(tokens, model.states), degree)
             order = config.train_order if self.training else config.order
-            key = keys(order, score, own, degree, drawn)
+            key = keys(order, score, own, degree, alive, drawn)
             soft = None if temperature is None or drawn is None else (score + drawn) / temperature
             chosen = choose(key, adjacency, alive, at_once, soft, torch.minimum(limit, left))
             left = left - chosen.valid.sum(1)

@@ -49,7 +49,9 @@ def gumbel(shape: tuple[int, ...], seeds: torch.Generator) -> Tensor:
     return -torch.log(-torch.log(u))
 
 
-def keys(order: Order, score: Tensor, own: Tensor, degree: Tensor, noise: Tensor | None) -> Tensor:
+def keys(
+    order: Order, score: Tensor, own: Tensor, degree: Tensor, alive: Tensor, noise: Tensor | None
+) -> Tensor:
     """What is maximised (b n); noise is given in training, and for random orders."""
     if order == "random":
         return own if noise is None else noise
@@ -57,7 +59,10 @@ def keys(order: Order, score: Tensor, own: Tensor, degree: Tensor, noise: Tensor
         return score if noise is None else score + noise
     # ties are broken by tokens, not by numbers; by rank, since two variables must never tie
     rank = own.argsort(1).argsort(1).to(own.dtype)
-    return 0.5 * rank / own.shape[1] - degree
+    least = degree.masked_fill(alive <= 0, torch.inf).amin(1, keepdim=True)
+    # in a tree only leaves go, which loses nothing; elsewhere one more neighbour saves rounds
+    high = degree > torch.where(least > 1, least + 1.0, 1.0)
+    return (0.5 * rank / own.shape[1] - degree).masked_fill(high, -torch.inf)
 
 
 def choose(
