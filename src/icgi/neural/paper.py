@@ -85,6 +85,7 @@ class _Gone(NamedTuple):
     active: Active  # messages that come back to them
     alive: Tensor  # b n    before the round
     position: Tensor  # distances before the round, or the static kernels
+    model: Potentials  # before the round, with the fill-in of those that went earlier
 
 
 class PaperNetwork(nn.Module):
@@ -156,7 +157,7 @@ class PaperNetwork(nn.Module):
             )
             eliminated = (real - left).sum(1)
             if self.config.distribute:
-                tokens, messages = self._distribute(model, tokens, messages, tape)
+                tokens, messages = self._distribute(tokens, messages, tape)
         alpha = self.head(tokens)
         alpha = torch.where(graphs.states > 0, alpha, ABSENT)
         alpha = torch.where(real[..., None] > 0, alpha, 1.0)  # padding: anything finite
@@ -181,7 +182,7 @@ class PaperNetwork(nn.Module):
         """Tokens, messages, what is left (b n), and the rounds that were made."""
         config = self.config
         alive, adjacency = graphs.real, graphs.adjacency
-        fill = torch.zeros_like(graphs.pairs)
+        fill, current = torch.zeros_like(graphs.pairs), model
         tape: list[_Gone] = []
         rounds, at_once = plan(config, alive.shape[1], steps)
         # by each graph's own size, so that padding does not decide
@@ -204,7 +205,7 @@ class PaperNetwork(nn.Module):
             fill = (fill + factor.pairs).clamp(-MOST_FILL, MOST_FILL)
             tokens = tokens + self.told(factor.unary)
             back = _coming_back(graphs, chosen.mask, alive, adjacency)
-            tape.append(_Gone(chosen.mask, back, alive, position))
+            tape.append(_Gone(chosen.mask, back, alive, position, current))
             alive = alive * (1.0 - chosen.mask)
             adjacency = _filled(adjacency, near, alive)
             if config.positions == "spd":
@@ -224,7 +225,7 @@ class PaperNetwork(nn.Module):
         return tokens, messages, alive, tape
 
     def _distribute(
-        self, model: Potentials, tokens: Tensor, messages: Messages, tape: list[_Gone]
+        self, tokens: Tensor, messages: Messages, tape: list[_Gone]
     ) -> tuple[Tensor, Messages]:
         """Variables come back in reverse and hear those that left after them.
 
@@ -235,7 +236,7 @@ class PaperNetwork(nn.Module):
         for gone in reversed(tape):
             bias = self.bias(gone.position, slice(last, last + 1))[0] + hidden_keys(gone.alive)
             new, messages = self.back(
-                tokens, messages, model, gone.active, bias, self.low_precision
+                tokens, messages, gone.model, gone.active, bias, self.low_precision
             )
             tokens = torch.where(gone.mask[..., None, None] > 0, new, tokens)
         return tokens, messages
