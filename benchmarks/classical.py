@@ -27,6 +27,7 @@ import numpy as np
 import icgi
 from icgi.approx import mean_field, messages
 from icgi.approx.core import compile_models, initial_state, reweight
+from icgi.approx.mean_field_sweeps import ascend
 from icgi.approx.support import supported
 from icgi.approx.trbp import appearance
 from icgi.data.collection import data_folder, instances
@@ -89,7 +90,7 @@ def ours(model: icgi.FactorGraph) -> dict[str, float]:
     def ascending() -> int:
         q, made = mean_field.starting_point(core, [np.random.default_rng(0)]), np.zeros(1, np.int64)
         soft, rest = np.array([mean_field.SOFT]), np.array([np.inf])
-        mean_field.ascend(core, q, soft, 0.0, endless, 60, 0, 1, made, rest)
+        ascend(core, q, soft, 0.0, endless, 60, 0, 1, made, rest)
         return int(made[0])
 
     return {

@@ -11,7 +11,8 @@ from test_lbp import lattice, nasty_models, pairwise
 import zoo
 from icgi.approx import mean_field
 from icgi.approx.core import lay_out
-from icgi.approx.mean_field import MeanField, lower_bounds, relax, starting_point
+from icgi.approx.mean_field import MeanField, relax, starting_point
+from icgi.approx.mean_field_sweeps import lower_bounds
 from icgi.approx.support import possible_configuration, supported
 from icgi.exact.enumeration import Enumerate, joint
 from icgi.inference import Budget, Status

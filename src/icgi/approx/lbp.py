@@ -16,7 +16,8 @@ from icgi.approx.core import (
     probabilities,
 )
 from icgi.approx.fixed_point import check_settings
-from icgi.approx.mean_field import SOFT, mean_messages, relax, starting_point
+from icgi.approx.mean_field import SOFT, relax, starting_point
+from icgi.approx.mean_field_sweeps import mean_messages
 from icgi.approx.messages import NUMBER, Schedule, log_partitions, sweep
 from icgi.approx.support import supported_all
 from icgi.inference import Budget, Marginals, Status

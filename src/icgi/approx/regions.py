@@ -39,7 +39,7 @@ def region_graph(model: FactorGraph, clusters: Iterable[Iterable[int]]) -> Regio
     every = {tuple(sorted(c)) for c in clusters} | {tuple(sorted(s)) for s in model.scopes if s}
     outer = _maximal([*every, *((i,) for i in range(model.n_variables))])
     holders = _holders(outer)
-    home = [_home(model, scope, outer, holders) for scope in model.scopes]
+    home = _homes(model, outer, holders)
     edges = _junction_forest(outer, holders)
     if edges is not None:
         inner = [_shared(outer[a], outer[b]) for a, b in edges]
@@ -123,13 +123,15 @@ def _shared(a: Region, b: Region) -> Region:
     return tuple([i for i in a if i in other])
 
 
-def _home(
-    model: FactorGraph, scope: Region, outer: list[Region], holders: dict[int, set[int]]
-) -> int:
-    """Smallest region that contains a factor."""
-    if not scope:
-        return -1
-    return min(_common(scope, holders), key=lambda a: (len(outer[a]), a))
+def _homes(model: FactorGraph, outer: list[Region], holders: dict[int, set[int]]) -> list[int]:
+    """Smallest region that contains each factor."""
+    rank = [0] * len(outer)
+    for place, a in enumerate(sorted(range(len(outer)), key=lambda a: len(outer[a]))):
+        rank[a] = place
+    return [
+        min(_common(scope, holders), key=rank.__getitem__) if scope else -1
+        for scope in model.scopes
+    ]
 
 
 def _junction_forest(
