@@ -28,7 +28,7 @@ def spins(config: TrainConfig = PAPER_TINY) -> SpinExamples:
 
 
 def graphs(count: int = 12) -> GraphExamples:
-    return start_drawing(3, Range(4, 8, 1.5), count, workers=0).result()
+    return start_drawing(3, Range(4, 8, 1.5), count, None).result()
 
 
 def task(config: TrainConfig) -> GraphTask:
@@ -94,7 +94,7 @@ def test_drawn_models_are_labelled_exactly_and_padded() -> None:
     states = batch.graphs.states
     assert_allclose((batch.reference * states).sum(-1), batch.graphs.real, atol=1e-5)
     assert (batch.reference[states == 0] == 0).all()
-    again = start_drawing(3, Range(4, 8, 1.5), 10, workers=0).result()
+    again = start_drawing(3, Range(4, 8, 1.5), 10, None).result()
     assert torch.equal(again.reference, data.reference)
 
 

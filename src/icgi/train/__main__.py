@@ -5,6 +5,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from icgi.train.graph_task import GraphTask
 from icgi.train.labels import Labelled, label
 from icgi.train.loop import run_task, train
 from icgi.train.mixture import Range, draw_many
+from icgi.train.workers import workers
 
 RESERVE = 60.0  # seconds of `--total` that are kept for measuring
 
@@ -53,7 +55,8 @@ def main() -> None:
     if isinstance(config.network, PaperConfig):
         train_graphs(config, given, device, began, say)
         return
-    data, validation = prepare(config, given.workers, device)
+    with workers(given.workers) as pool:
+        data, validation = prepare(config, pool, device)
     say(f"{sum(len(d.up) for d in data)} training models labelled")
     start = None if given.start is None else load_weights(given.start)
     result = train(config, data, validation, given.out, lambda line: say(json.dumps(line)), start)
@@ -72,7 +75,8 @@ def train_graphs(
 ) -> None:
     """Train and measure the paper's network."""
     given.out.mkdir(parents=True, exist_ok=True)
-    data, validation = graph_run.prepare(config, given.workers, device, say)
+    with workers(given.workers) as pool:
+        data, validation = graph_run.prepare(config, pool, device, say)
     if given.total is not None:
         left = given.total - (time.perf_counter() - began) - RESERVE
         config = dataclasses.replace(config, seconds=max(left, 10.0), steps=1_000_000)
@@ -86,13 +90,13 @@ def train_graphs(
 
 
 def prepare(
-    config: TrainConfig, workers: int, device: str
+    config: TrainConfig, pool: Executor | None, device: str
 ) -> tuple[list[Labelled], list[tuple[Labelled, int]]]:
     """Labelled training sets, one per bucket, and validation sets with their cores."""
     data = []
     for k, bucket in enumerate(config.buckets):
         limits = Range(bucket.smallest, bucket.largest, bucket.most_beta)
-        models = draw_many(100 * config.seed + k, config.mixture, limits, bucket.count, workers)
+        models = draw_many(100 * config.seed + k, config.mixture, limits, bucket.count, pool)
         sweeps = config.label_sweeps
         data.append(label(models, sweeps, config.context_sweeps, config.seed + k, device))
     first = config.buckets[0]
@@ -100,8 +104,8 @@ def prepare(
         limits = Range(first.smallest, first.largest, first.most_beta)
         held_out = draw_many(10_777, config.mixture, limits, 64)
         return data, [(label(held_out, 0, (), 0), first.core)]
-    mix = evaluate.validation_models(config.mixture, 512, workers)
-    larger = draw_many(20_777, config.mixture, Range(33, 64, 3.0), 256, workers)
+    mix = evaluate.validation_models(config.mixture, 512, pool)
+    larger = draw_many(20_777, config.mixture, Range(33, 64, 3.0), 256, pool)
     return data, [
         (evaluate.long_labels(mix, device), 12),
         (evaluate.long_labels(larger, device), 16),

@@ -113,8 +113,8 @@ TINY = TrainConfig(
 
 FAST = TrainConfig(
     buckets=(
-        Bucket(10, 32, 12, 49152),
-        Bucket(33, 64, 20, 40960),
+        Bucket(10, 32, 12, 32768, share=2),
+        Bucket(33, 64, 18, 20480),
     ),
     steps=12_000,
 )

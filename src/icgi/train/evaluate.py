@@ -1,6 +1,7 @@
 """How good a network is: fixed test sets, tempered long, and a table of errors."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
@@ -47,9 +48,9 @@ def test_sets(count: int) -> dict[str, Dense]:
     return made
 
 
-def validation_models(mixture: str, count: int = 512, workers: int = 1) -> Dense:
+def validation_models(mixture: str, count: int = 512, pool: Executor | None = None) -> Dense:
     """Return the validation mix: 10 to 32 variables, β up to 2.5, seeds apart from training."""
-    return draw_many(10_000 + SEED, mixture, Range(10, 32, 2.5), count, workers)
+    return draw_many(10_000 + SEED, mixture, Range(10, 32, 2.5), count, pool)
 
 
 def long_labels(models: Dense, device: torch.device | str) -> Labelled:
@@ -61,7 +62,7 @@ def long_labels(models: Dense, device: torch.device | str) -> Labelled:
 def errors(
     network: FastNetwork, data: Labelled, core: int, orders: int = 1, batch: int = 64
 ) -> tuple[Tensor, Tensor]:
-    """MAE of every graph (b), and the rank correlation of α₀⁻¹ with the error over all variables."""
+    """MAE of every graph (b), and the rank correlation of 1/α₀ with the error of variables."""
     found, precision, wrong = [], [], []
     for k in range(0, len(data.up), batch):
         part = data[k : k + batch]

@@ -1,9 +1,8 @@
 """Labelled factor graphs of any kind to train on: many states, large factors, zeros, and spins."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 import numpy as np
 import torch
@@ -86,23 +85,21 @@ class GraphExamples:
 Examples = SpinExamples | GraphExamples
 
 
-def start_drawing(seed: int, limits: Range, count: int, workers: int) -> "Drawing":
+def start_drawing(seed: int, limits: Range, count: int, pool: Executor | None) -> "Drawing":
     """Begin to draw and label models in other processes; `Drawing.result` waits for them."""
     streams = np.random.SeedSequence(seed).spawn(-(-count // CHUNK))
     sizes = [min(CHUNK, count - CHUNK * k) for k in range(len(streams))]
-    if workers == 0:
+    if pool is None:
         parts = [_chunk(limits, *pair) for pair in zip(streams, sizes, strict=True)]
-        return Drawing(None, [], [x for part in parts for x in part], limits)
-    pool = ProcessPoolExecutor(workers, get_context("spawn"))  # a fork would share CUDA's state
+        return Drawing([], [x for part in parts for x in part], limits)
     futures = [pool.submit(_chunk, limits, *pair) for pair in zip(streams, sizes, strict=True)]
-    return Drawing(pool, futures, [], limits)
+    return Drawing(futures, [], limits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawing:
     """Models that are being drawn."""
 
-    pool: ProcessPoolExecutor | None
     futures: list["Future[list[tuple[FactorGraph, FloatArray]]]"]
     done: list[tuple[FactorGraph, FloatArray]]
     limits: Range
@@ -110,8 +107,6 @@ class Drawing:
     def result(self) -> GraphExamples:
         """Padded batch of all of them; the same for any number of workers."""
         found = self.done or [x for future in self.futures for x in future.result()]
-        if self.pool is not None:
-            self.pool.shutdown()
         return examples(found, self.limits.largest)
 
 

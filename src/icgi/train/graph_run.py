@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -29,25 +30,22 @@ HELD_OUT = 30_777  # seed of validation sets; those of training are below 30,000
 
 
 def prepare(
-    config: TrainConfig, workers: int, device: str, say: Say
+    config: TrainConfig, pool: Executor | None, device: str, say: Say
 ) -> tuple[list[Examples], list[Examples]]:
     """Labelled training sets, one per bucket, and validation sets.
 
     Models of many states are labelled by other processes while the device tempers the spins.
     """
     any_kind = {
-        k: start_drawing(100 * config.seed + k, _range(b), b.count, workers)
+        k: start_drawing(100 * config.seed + k, _range(b), b.count, pool)
         for k, b in enumerate(config.buckets)
         if b.kind == "any"
     }
-    held = [
-        start_drawing(HELD_OUT + k, _range(config.buckets[k]), 256, min(workers, 2))
-        for k in any_kind
-    ]
-    spins = {k: _spins(config, k, workers, device) for k in range(len(config.buckets))
+    held = [start_drawing(HELD_OUT + k, _range(config.buckets[k]), 256, pool) for k in any_kind]
+    spins = {k: _spins(config, k, pool, device) for k in range(len(config.buckets))
              if k not in any_kind}  # fmt: skip
     say(f"{sum(s.size for s in spins.values())} spin models labelled")
-    validation: list[Examples] = [_validation(config, workers, device)] if spins else []
+    validation: list[Examples] = [_validation(config, pool, device)] if spins else []
     data = [
         spins[k] if k in spins else any_kind[k].result().to(device)
         for k in range(len(config.buckets))
@@ -61,18 +59,18 @@ def _range(bucket: Bucket) -> Range:
     return Range(bucket.smallest, bucket.largest, bucket.most_beta)
 
 
-def _spins(config: TrainConfig, k: int, workers: int, device: str) -> SpinExamples:
+def _spins(config: TrainConfig, k: int, pool: Executor | None, device: str) -> SpinExamples:
     bucket = config.buckets[k]
-    models = draw_many(100 * config.seed + k, config.mixture, _range(bucket), bucket.count, workers)
+    models = draw_many(100 * config.seed + k, config.mixture, _range(bucket), bucket.count, pool)
     sweeps, context = config.label_sweeps, config.context_sweeps
     return SpinExamples(label(models, sweeps, context, config.seed + k, device))
 
 
-def _validation(config: TrainConfig, workers: int, device: str) -> SpinExamples:
+def _validation(config: TrainConfig, pool: Executor | None, device: str) -> SpinExamples:
     if device == "cpu":
         limits = _range(config.buckets[0])
         return SpinExamples(label(draw_many(10_777, config.mixture, limits, 64), 0, (), 0))
-    mix = evaluate.validation_models(config.mixture, 512, workers)
+    mix = evaluate.validation_models(config.mixture, 512, pool)
     return SpinExamples(evaluate.long_labels(mix, device))
 
 

@@ -1,4 +1,4 @@
-"""Reference marginals for training: exact for small models, tempering on a CUDA device for others."""
+"""Reference marginals for training: small models exactly, others by tempering on a GPU."""
 
 from dataclasses import dataclass, fields
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from icgi.neural.arrange import distances
 from icgi.neural.closed_form import enumerate_core, half_logit
 from icgi.neural.fast import Spins
-from icgi.sampling.gpu_batches import IsingBatch, Schedule
+from icgi.sampling.gpu_batches import IsingBatch, Schedule, cupy
 from icgi.train.mixture import Dense
 
 LARGEST_EXACT = 16  # variables whose states are summed
@@ -44,7 +44,7 @@ def spins_of(models: Dense, device: torch.device | str = "cpu") -> Spins:
     h = torch.as_tensor(models.fields).to(device)
     n = torch.as_tensor(models.sizes).to(device)
     real = (torch.arange(h.shape[1], device=device) < n[:, None]).to(h.dtype)
-    chunks = [distances((part != 0).to(h.dtype)) for part in j.split(8192)]
+    chunks = [distances((part != 0).to(h.dtype)) for part in torch.split(j, 8192)]
     zero = torch.zeros_like(h)
     return Spins(j, h, real, torch.cat(chunks), zero, zero)
 
@@ -64,7 +64,8 @@ def label(
     """
     spins = spins_of(models, device)
     if models.fields.shape[1] <= LARGEST_EXACT and not context_sweeps:
-        parts = zip(spins.couplings.double().split(64), spins.fields.double().split(64), strict=True)
+        halves = (torch.split(x.double(), 64) for x in (spins.couplings, spins.fields))
+        parts = zip(*halves, strict=True)
         mean = torch.cat([enumerate_core(j, h)[0] for j, h in parts])
         nothing = spins.fields.new_zeros(0, *spins.fields.shape)
         up = (0.5 * (1.0 + mean)).to(spins.fields.dtype)
@@ -99,8 +100,7 @@ def temper(
     models: Dense, sweeps: int, ensembles: int, seed: int, replicas: int = 16
 ) -> NDArray[np.float32]:
     """Mean of p(s = +1 | rest) in every segment of every chain, b c s n."""
-    import cupy as cp
-
+    cp = cupy()
     burn, segments = int(0.3 * sweeps), 8
     ladder = np.geomspace(0.1, 1.0, replicas)
     schedule = Schedule(ladder, ensembles, burn, max(1, (sweeps - burn) // segments), segments)

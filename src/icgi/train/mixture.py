@@ -7,10 +7,9 @@ for testing.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 
 import numpy as np
 from numpy.random import Generator
@@ -72,17 +71,14 @@ def dense(models: list[FactorGraph], largest: int) -> Dense:
     return Dense(couplings, fields, np.array([m.n_variables for m in models], dtype=np.int64))
 
 
-def draw_many(seed: int, mixture: str, limits: Range, count: int, workers: int = 1) -> Dense:
-    """Many models; the same for any number of workers."""
+def draw_many(
+    seed: int, mixture: str, limits: Range, count: int, pool: Executor | None = None
+) -> Dense:
+    """Many models; the same for any pool of workers, or none."""
     streams = np.random.SeedSequence(seed).spawn(-(-count // CHUNK))
     sizes = [min(CHUNK, count - CHUNK * k) for k in range(len(streams))]
     work = partial(_chunk, mixture, limits)
-    if workers == 1:
-        parts = list(map(work, streams, sizes))
-    else:
-        # spawned, not forked: the parent may hold a CUDA context already
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-            parts = list(pool.map(work, streams, sizes))
+    parts = list((map if pool is None else pool.map)(work, streams, sizes))
     return Dense(
         np.concatenate([p.couplings for p in parts]),
         np.concatenate([p.fields for p in parts]),
