@@ -12,18 +12,19 @@ from numpy.testing import assert_allclose
 from icgi.exact.enumeration import Enumerate
 from icgi.inference import Budget
 from icgi.neural.general import GeneralNetwork
-from icgi.train.general import (
+from icgi.train.general import measure
+from icgi.train.general import test_sets as make_tests
+from icgi.train.general_mixture import KINDS, SHARES, Sizes, draw_many, labelled, workers
+from icgi.train.general_task import (
     TINY,
     GeneralRun,
     GeneralTask,
     Labels,
     graph_errors,
-    measure,
     objective,
     on_device,
     with_context,
 )
-from icgi.train.general_mixture import KINDS, SHARES, Sizes, draw_many, labelled
 from icgi.train.loop import Task, run_task
 
 torch.set_num_threads(1)
@@ -62,7 +63,8 @@ def test_the_mixture_holds_every_kind_and_is_the_same_for_any_workers() -> None:
     trees = first.kind == list(KINDS).index("factor trees")
     assert first.lbp[trees].max() < 1e-4
     assert first.lbp[~trees].mean() > 0.01
-    again = draw_many(3, SMALL, 96, workers=2)
+    with workers(2) as pool:
+        again = draw_many(3, SMALL, 96, pool)
     assert np.array_equal(first.reference, again.reference)
     assert np.array_equal(first.edges.tables, again.edges.tables)
 
@@ -123,7 +125,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(tmp_path: Path) -> None:
 
 def test_the_table_of_errors_compares_with_loopy_bp() -> None:
     network = GeneralNetwork(TINY.network)
-    table = measure(network, {"small": (SMALL, 3)}, 24, 1, "cpu")
+    table = measure(network, make_tests({"small": (SMALL, 3)}, 24, None), "cpu")
     row = table["small: all"]
     assert row["network"] == pytest.approx(row["untrained"])
     assert row["untrained"] < 0.5 * row["lbp"]

@@ -42,6 +42,7 @@ from icgi.neural.general_parts import (
     told_states,
 )
 
+HALF = 0.02  # inexactness of a step (the strengths of three edges multiplied) with half corrections
 TRUST = 0.5  # of a variable's own fields as its belief, while the rest of the model is not heard
 
 
@@ -160,17 +161,17 @@ class GeneralNetwork(nn.Module):
             Factors (b n) on the cost of eliminating each variable, to draw other orders.
         """
         live = self._start(batch, torch.ones_like(batch.real) if jitter is None else jitter)
-        learned = torch.zeros_like(batch.real[:, :1])  # b 1    1 once a step was inexact
+        lost = torch.zeros_like(batch.real[:, :1])  # b 1    inexactness of all steps
         started = torch.zeros_like(batch.real[:, 0])  # b    1 once padding is gone
         tape: list[_Gone] = []
         for t in range(batch.real.shape[1] - core):
             if t and live.unary.shape[1] % self.config.encode_every == 0:
                 live = self._encode_again(live, started)
-            gone, live, inexact = self._eliminate(live)
-            learned = torch.maximum(learned, inexact[:, None])
+            gone, live, loss = self._eliminate(live)
+            lost = lost + loss[:, None]
             started = torch.maximum(started, gone.fixed.real)
             tape.append(gone)
-        return self._distribute(live, tape, learned)
+        return self._distribute(live, tape, share(lost))
 
     def _start(self, batch: Tables, jitter: Tensor) -> _Live:
         exists = batch.exists
@@ -217,8 +218,8 @@ class GeneralNetwork(nn.Module):
         return live._replace(tokens=torch.where(started > 0, tokens, live.tokens))
 
     def _eliminate(self, live: _Live) -> tuple[_Gone, _Live, Tensor]:
-        """Take out the variable that loses least; also 1 (b) where that is inexact."""
-        pick = cheapest(live)  # b n
+        """Take out the variable that loses least; also how inexact that is (b)."""
+        pick, loss = cheapest(live)  # b n, b
         left, to = without(live, pick)
         gone = _Gone(
             rest(taken(live.tables, pick).transpose(1, 2), pick),
@@ -229,8 +230,8 @@ class GeneralNetwork(nn.Module):
             _Fixed(taken(live.fixed.packed, pick)),
         )
         present, exists = gone.present, left.fixed.exists
-        inexact = (present.sum(1) > 2).to(present.dtype)
-        on = inexact[:, None, None]
+        amount = share(loss)
+        on = amount[:, None, None]
         step = self.correct(
             gone.tokens, gone.row, gone.fixed.exists, present, left.tokens, left.unary, exists
         )
@@ -238,7 +239,7 @@ class GeneralNetwork(nn.Module):
         beliefs = beliefs_of(field, exists)
         # corrections of the tables count for this step only: the row stays on the tape as it was
         row = gone.row + on[..., None] * step.table
-        found = star(row, gone.unary + inexact[:, None] * step.unary, beliefs)
+        found = star(row, gone.unary + amount[:, None] * step.unary, beliefs)
         pairs = present[:, :, None] * present[:, None]
         pairs = pairs * (1.0 - torch.eye(pairs.shape[1], device=pairs.device, dtype=pairs.dtype))
         gate = screening(found, gone.fixed.exists.sum(-1), present)
@@ -257,7 +258,7 @@ class GeneralNetwork(nn.Module):
             links=torch.stack([adjacency, distances], -1),
             tokens=left.tokens + step.message,
         )
-        return gone, left, inexact
+        return gone, left, loss
 
     def _distribute(self, live: _Live, tape: list[_Gone], learned: Tensor) -> Tensor:
         """Concentrations of all variables, in their original order."""
@@ -324,9 +325,18 @@ def without(live: _Live, pick: Tensor) -> tuple[_Live, Tensor]:
     return left, to
 
 
-def cheapest(live: _Live) -> Tensor:
-    """One-hot choice (b n) of the variable to eliminate: padding first, then the least inexact.
+def share(loss: Tensor) -> Tensor:
+    """Part of the corrections that counts: none where nothing is lost, half at `HALF`.
 
+    Where the algebra errs little, what the network adds could only be worse.
+    """
+    return loss / (loss + HALF)
+
+
+def cheapest(live: _Live) -> tuple[Tensor, Tensor]:
+    """One-hot choice (b n) of the variable to eliminate, and what that loses (b).
+
+    Padding goes first, then the least inexact.
     Among those that lose nothing the weakest goes first: a rule that does not look at numbering.
     """
     with torch.no_grad():
@@ -335,4 +345,5 @@ def cheapest(live: _Live) -> Tensor:
         weak = strength.sum(-1) + 0.01 * torch.softmax(live.unary, -1).amax(-1)
         cost = torch.where(loss > 0, loss * live.fixed.jitter, -0.5 / (1.0 + weak))
         cost = cost + 2.0 * (live.fixed.real - 1.0)
-        return one_hot(cost.argmin(1), cost.shape[1]).to(cost.dtype)
+        pick = one_hot(cost.argmin(1), cost.shape[1]).to(cost.dtype)
+        return pick, taken(loss, pick)

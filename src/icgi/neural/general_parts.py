@@ -158,7 +158,7 @@ class GeneralHead(nn.Module):
         reliability: Tensor,
         learned: Tensor,
     ) -> Tensor:
-        """Concentrations (b n k); `learned` (b 1) is 0 where the algebra is exact."""
+        """Concentrations (b n k); `learned` (b 1) is 0 where the algebra is exact, up to 1."""
         count = exists.sum(-1, keepdim=True)
         pooled = (tokens * exists[..., None]).sum(2) / count
         scale, weight = self.whole(torch.cat([pooled, reliability[..., None]], -1)).split(1, -1)

@@ -5,8 +5,9 @@ constraint problems join variables at random. Only models whose junction tree is
 every label is exact.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from multiprocessing import get_context
@@ -55,18 +56,25 @@ class Set:
     lbp: NDArray[np.float64]  # b    MAE of loopy belief propagation, NaN where not asked for
 
 
-def draw_many(seed: int, sizes: Sizes, count: int, workers: int = 1, lbp: bool = False) -> Set:
-    """Many labelled models; the same for any number of workers."""
+def draw_many(
+    seed: int, sizes: Sizes, count: int, pool: Executor | None = None, lbp: bool = False
+) -> Set:
+    """Many labelled models; the same for any pool of workers, or none."""
     streams = np.random.SeedSequence(seed).spawn(-(-count // CHUNK))
     counts = [min(CHUNK, count - CHUNK * c) for c in range(len(streams))]
     work = partial(_chunk, sizes, lbp)
-    if workers == 1:
-        parts = list(map(work, streams, counts))
-    else:
-        # spawned, not forked: the parent may hold a CUDA context already
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-            parts = list(pool.map(work, streams, counts))
-    return _joined(parts)
+    return _joined(list((map if pool is None else pool.map)(work, streams, counts)))
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Executor | None]:
+    """Processes that make models; none for one."""
+    if count == 1:
+        yield None
+        return
+    # spawned, not forked: the parent may hold a CUDA context already
+    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+        yield pool
 
 
 def _chunk(sizes: Sizes, lbp: bool, stream: np.random.SeedSequence, count: int) -> Set:
