@@ -225,6 +225,12 @@ class TestHonesty:
         with pytest.raises(BudgetError, match=advice):
             zoo.run(engine, glass(0, 5), budget=Budget(table_bytes=1000))
 
+    def test_sweeps_longer_than_the_time_are_not_begun(self) -> None:
+        model = pairwise(0, 12, 12, 1.0, 1.0)  # triangles of 12³ entries
+        zoo.run(GeneralisedBP(), model, budget=Budget(1))
+        with pytest.raises(BudgetError, match="--seconds, or use loop below 4"):
+            zoo.run(GeneralisedBP(), model, budget=Budget(1, seconds=1e-3))
+
     @pytest.mark.parametrize("kwargs", [{"damping": 1.0}, {"loop": 2}, {"ibound": 0}])
     def test_settings(self, kwargs: dict) -> None:
         with pytest.raises(IcgiError, match="at least"):

@@ -18,6 +18,10 @@ from icgi.inference import Budget
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.wiring import Wiring, wiring
 
+READ = 7e-9  # seconds of a sweep for each entry of each link, measured on one core of 2026
+FEWEST = (
+    10  # sweeps that the time must allow; building the tables and reading them out cost as many
+)
 FLOOR = -1e8  # of finite log tables below their largest entry: far sums keep their precision
 
 
@@ -52,6 +56,13 @@ def compile_regions(model: FactorGraph, graph: RegionGraph, budget: Budget, advi
     needed = 24 * sum(sizes) + 4 * used
     if any(np.isneginf(t).any() for t in model.log_tables):
         needed += 4 * sum(sizes[a] for a in outers)  # each link then has a map of its own
+    seconds = READ * sum(sizes[a] for a in outers.tolist())
+    if FEWEST * seconds > budget.seconds:
+        raise BudgetError(
+            f"a sweep over {len(sizes)} regions (the largest has {max(sizes):.3g} entries) takes "
+            f"about {seconds:.2g} s, so {budget.seconds:g} s are not worth beginning; give more "
+            f"--seconds, or {advice}"
+        )
     if needed > budget.table_bytes:
         raise BudgetError(
             f"the tables of {len(sizes)} regions need {needed:.3g} bytes (the largest has "
