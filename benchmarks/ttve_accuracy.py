@@ -2,6 +2,7 @@
 
 python benchmarks/ttve_accuracy.py              print the table from the stored lines
 python benchmarks/ttve_accuracy.py run [CELL]   run what is missing (or one cell), then print
+python benchmarks/ttve_accuracy.py uai [run]    the same for published models, 60 s per engine
 UNTIMED=1 ...                                   on a busy machine: leave the seconds out
 """
 
@@ -209,6 +210,13 @@ def _mean(seconds: list) -> str:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["uai"]:
+        import ttve_uai
+
+        if sys.argv[2:] == ["run"]:
+            ttve_uai.run()
+        print(ttve_uai.table())
+        return
     if sys.argv[1:2] == ["run"]:
         done = {(x["cell"], x["rank"], x["seed"]) for x in stored()}
         LINES.parent.mkdir(exist_ok=True)

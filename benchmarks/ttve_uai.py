@@ -1,0 +1,102 @@
+"""`ttve` and every other engine at 60 seconds each, on published models beyond dense tables.
+
+Called by `python benchmarks/ttve_accuracy.py uai [run]`; needs ICGI_DATA. References are the
+published, verified marginals; for proteins, which have none, tempering of 120 seconds.
+"""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from icgi.data.collection import Instance, data_folder, instances
+from icgi.engines import parse_engine
+from icgi.errors import IcgiError
+from icgi.inference import Budget, infer
+
+LINES = Path(__file__).parent / "results" / "ttve_uai.jsonl"
+NAMES = (
+    "Grids_15", "Grids_16", "Grids_18", "pdb1qt9", "pdb1rfs", "pdb1npl",
+    "Promedus_19", "linkage_16", "Promedus_11", "linkage_24", "linkage_26", "Promedus_37",
+)  # fmt: skip
+ENGINES = ("ttve", "lbp", "gbp", "trbp", "mf", "pt")
+SECONDS = 60.0
+
+
+def run() -> None:
+    """Run what is missing, one line per instance and engine."""
+    folder = data_folder()
+    if folder is None:
+        raise SystemExit("set ICGI_DATA to the folder of the published models")
+    done = {(x["instance"], x["engine"]) for x in stored()}
+    found = {x.name: x for x in instances(folder) if x.name in NAMES}
+    for name in NAMES:
+        missing = [e for e in ENGINES if (name, e) not in done]
+        if not missing:
+            continue
+        model, evidence = found[name].model(), found[name].evidence()
+        reference, how, own = _reference(found[name], model, evidence)
+        free = np.array([i for i in range(model.n_variables) if i not in evidence])
+        for engine in missing:
+            line = {"instance": name, "engine": engine, "reference": how, "reference_error": own}
+            began = time.perf_counter()
+            try:
+                budget = Budget(iterations=10**9, seconds=SECONDS)
+                answer = infer(
+                    model, evidence, parse_engine(engine), budget, np.random.default_rng(1)
+                )
+                line |= {
+                    "error": float(np.abs(answer.probs - reference)[free].sum(1).mean()),
+                    "status": answer.status.value,
+                    "stats": {
+                        k: answer.stats[k]
+                        for k in ("rank", "spread", "branches", "unsound", "frontier")
+                        if k in answer.stats
+                    },
+                }
+            except (IcgiError, MemoryError) as refusal:
+                line |= {"error": None, "status": f"refused: {refusal}"[:200]}
+            line["seconds"] = round(time.perf_counter() - began, 1)
+            print(line, flush=True)
+            with LINES.open("a") as out:
+                out.write(json.dumps(line) + "\n")
+
+
+def _reference(instance: Instance, model, evidence):
+    known = instance.reference()
+    if known is not None:
+        probs = np.zeros((model.n_variables, model.max_states))
+        for i, row in enumerate(known):
+            probs[i, : len(row)] = row
+        return probs, "published", 1e-6
+    budget = Budget(iterations=10**9, seconds=2 * SECONDS)
+    long = infer(model, evidence, parse_engine("pt"), budget, np.random.default_rng(2))
+    own = float(long.std_error.sum(1).mean()) if long.std_error is not None else None
+    return long.probs, "tempering, 120 s", own
+
+
+def stored() -> list[dict]:
+    return [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.exists() else []
+
+
+def table() -> str:
+    """Errors of all engines; in brackets what did not converge or was not called sound."""
+    rows = [
+        f"| instance | {' | '.join(ENGINES)} | reference's error |",
+        "|---" * (len(ENGINES) + 2) + "|",
+    ]
+    lines = {(x["instance"], x["engine"]): x for x in stored()}
+    for name in NAMES:
+        cells = []
+        for engine in ENGINES:
+            x = lines.get((name, engine))
+            if x is None or x["error"] is None:
+                cells.append("–" if x is None else "refused")
+                continue
+            sound = x["status"] in ("converged", "exact")
+            cells.append(f"{x['error']:.1e}" if sound else f"({x['error']:.1e})")
+        own = [x["reference_error"] for x in lines.values() if x["instance"] == name]
+        if own:
+            rows.append(f"| {name} | {' | '.join(cells)} | {own[0]:.0e} |")
+    return "\n".join(rows)
