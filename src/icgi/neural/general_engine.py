@@ -12,7 +12,8 @@ from icgi.neural.general import GeneralNetwork
 from icgi.neural.general_batch import LEAST_VARIABLES, PairForm, collate, pair_form
 
 CORE_STATES = 4096  # configurations of the core, all of which are summed
-MOST_VARIABLES = 512  # auxiliaries included
+MOST_TOKENS = 2048  # variables, auxiliaries included, times states; a minute on one core
+QUICK_TOKENS = 1024  # up to which several orders are tried
 LARGEST_BATCH = 256
 PROBING = 10**7  # table entries that looking for impossible states may read, once
 SINGLE = 4  # bytes
@@ -29,8 +30,8 @@ def general_concentrations(
 ) -> list[FloatArray]:
     """Dirichlet concentrations (n k) of each model, averaged over elimination orders.
 
-    States found impossible get exactly zero, so a variable with one possible state has one
-    positive concentration. Models of similar size share a batch.
+    Large models take the first order only. States found impossible get exactly zero, so a variable
+    with one possible state has one positive concentration. Models of similar size share a batch.
 
     Parameters
     ----------
@@ -49,10 +50,11 @@ def general_concentrations(
         core = core_size(batch.unary.shape[2], batch.unary.shape[1], core_states)
         with torch.no_grad():
             alpha = network(batch, core)
-            for _ in range(orders - 1):
+            more = orders - 1 if batch.unary[0].numel() <= QUICK_TOKENS else 0
+            for _ in range(more):
                 draw = torch.randn(batch.real.shape, generator=seeds)
                 alpha = alpha + network(batch, core, torch.exp(0.5 * draw).to(batch.real))
-        for m, found in zip(chosen, (alpha / orders).double().cpu().numpy(), strict=True):
+        for m, found in zip(chosen, (alpha / (1 + more)).double().cpu().numpy(), strict=True):
             answers[m] = _spread_out(models[m], forms[m], found)
     return [answers[m] for m in range(len(models))]
 
@@ -100,10 +102,11 @@ def bytes_needed(variables: int, states: int, core_states: int = CORE_STATES) ->
 
 def _checked(form: PairForm, core_states: int, table_bytes: int) -> PairForm:
     size, states = len(form.cards), int(form.cards.max(initial=1))
-    if size > MOST_VARIABLES:
+    if size * states > MOST_TOKENS:
         raise UnsupportedModelError(
-            f"icgi:fast takes up to {MOST_VARIABLES} variables and factors of more than two, this "
-            f"model has {size}; use --engine lbp or pt"
+            f"icgi:fast takes up to {MOST_TOKENS} states in all, every variable and every factor "
+            f"of more than two counted with as many as the largest; this model has {size} of "
+            f"{states}; use --engine lbp or pt"
         )
     need = bytes_needed(size, states, core_states)
     if need > table_bytes:

@@ -29,7 +29,7 @@ from icgi.model.ordering import find_order
 from icgi.neural.general_batch import Edges, Float32Array, PairForm, listed, pair_form
 
 CHUNK = 64  # models that one worker draws from one stream
-LARGEST_TABLE = 17.0  # log₂ of the entries of a junction tree's largest table
+LARGEST_TABLE = 19.0  # log₂ of the entries of a junction tree's largest table
 FIELDS = (0.05, 0.1, 0.3, 0.5)
 
 
@@ -166,6 +166,19 @@ def _tables(rng: Generator, sizes: Sizes) -> FactorGraph:
     return random_tables(rng, cards, _scopes(edges), beta, float(rng.choice(FIELDS)))
 
 
+def _dense(rng: Generator, sizes: Sizes) -> FactorGraph:
+    """All pairs joined, tables scaled so that their sum at one variable does not grow with n."""
+    q = int(rng.integers(2, sizes.most + 1))
+    most = min(sizes.largest, int(LARGEST_TABLE / np.log2(q)))
+    n = int(rng.integers(min(5, most), most + 1))
+    edges = erdos_renyi_edges(rng, n, 1.0)
+    beta = float(rng.uniform(0.5, 3.0)) / (n - 1) ** 0.5
+    if q > 2 and rng.random() < 0.5:
+        couplings = random_couplings(rng, len(edges), "gaussian") - float(rng.uniform(0.0, 1.0))
+        return potts_model(edges, 2.0 * couplings, random_fields(rng, (n, q), 0.5), beta=beta)
+    return random_tables(rng, np.full(n, q), _scopes(edges), beta, float(rng.choice(FIELDS)))
+
+
 def _factor(rng: Generator, sizes: Sizes) -> FactorGraph:
     return FAMILIES["factor"].sample(
         rng,
@@ -217,6 +230,7 @@ KINDS: dict[str, Callable[[Generator, Sizes], FactorGraph]] = {
     "constraints on three": _csp,
     "constraints on two": _pair_csp,
     "factor trees": _tree,
+    "dense tables": _dense,
 }
 
-SHARES = np.array([4, 4, 5, 4, 4, 1]) / 22  # trees are exact untrained: they teach only precision
+SHARES = np.array([4, 4, 5, 4, 4, 1, 4]) / 26  # trees are exact untrained: they teach precision
