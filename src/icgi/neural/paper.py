@@ -109,6 +109,7 @@ class PaperNetwork(nn.Module):
             self.again = make()
             if config.distribute:
                 self.back = make()
+        self.norm = nn.LayerNorm(d)  # as any Transformer of this kind ends; keeps rates comparable
         self.head = DirichletHead(d)
 
     def forward(
@@ -158,7 +159,7 @@ class PaperNetwork(nn.Module):
             eliminated = (real - left).sum(1)
             if self.config.distribute:
                 tokens, messages = self._distribute(tokens, messages, tape)
-        alpha = self.head(tokens)
+        alpha = self.head(self.norm(tokens))
         alpha = torch.where(graphs.states > 0, alpha, ABSENT)
         alpha = torch.where(real[..., None] > 0, alpha, 1.0)  # padding: anything finite
         return Outcome(alpha, beliefs(model, messages), eliminated)

@@ -33,13 +33,14 @@ class Score(nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
+        self.norm = nn.LayerNorm(features)
         self.linear = nn.Linear(features, 1, bias=False)
         self.kappa = nn.Parameter(torch.ones(()))
         nn.init.normal_(self.linear.weight, std=features**-0.5)
 
     def forward(self, pooled: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
         """Scores and their part wᵀh (b n), of tokens averaged over states (b n d)."""
-        own = self.linear(pooled)[..., 0]
+        own = self.linear(self.norm(pooled))[..., 0]
         return own - self.kappa * degree, own
 
 

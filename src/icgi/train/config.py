@@ -146,15 +146,16 @@ PAPER = TrainConfig(
     context_share=0.2,
     steps=12_000,
     batch=128,
-    rate=8e-4,
+    rate=4e-4,
     warm_up=300,
     average=0.995,
     validate_every=250,
 )
 """The shipped `icgi-paper`.
 
-Paper: rate 3·10⁻⁴, 2,000 warm-up steps, batches of 32, 200 epochs; here larger batches at a higher
-rate, because minutes of one GPU make some thousand steps. `PAPER_SCHEDULE` is the paper's.
+Paper: rate 3·10⁻⁴, 2,000 warm-up steps, batches of 32, 200 epochs; here larger batches, a shorter
+warm-up and 4·10⁻⁴, because minutes of one GPU make some thousand steps. `PAPER_SCHEDULE` is the
+paper's.
 """
 
 PAPER_SCHEDULE = dataclasses.replace(
