@@ -42,9 +42,7 @@ from icgi.neural.general_parts import (
     told_states,
 )
 
-HALF = (
-    0.001  # inexactness of a step (the strengths of three edges multiplied) with half corrections
-)
+HALF = 0.01  # inexactness (the strengths of three edges multiplied) with half corrections
 TRUST = 0.5  # of a variable's own fields as its belief, while the rest of the model is not heard
 
 
