@@ -23,9 +23,10 @@ from icgi.train.graph_data import (
 )
 from icgi.train.graph_task import errors_and_rank
 from icgi.train.labels import label
-from icgi.train.mixture import Range, draw_many
+from icgi.train.mixture import Dense, Range, draw_many
 
 Say = Callable[[str], None]
+KINDS = ("spins", "any")
 HELD_OUT = 30_777  # seed of validation sets; those of training are below 30,000
 
 
@@ -36,16 +37,25 @@ def prepare(
 
     Models of many states are labelled by other processes while the device tempers the spins.
     """
+    numbers = {kind: [k for k, b in enumerate(config.buckets) if b.kind == kind] for kind in KINDS}
+    drawn = {k: _draw(config, k, pool) for k in numbers["spins"]}
+    mix = _held_out(config, pool, device)
     any_kind = {
-        k: start_drawing(100 * config.seed + k, _range(b), b.count, pool)
-        for k, b in enumerate(config.buckets)
-        if b.kind == "any"
+        k: start_drawing(
+            100 * config.seed + k, _range(config.buckets[k]), config.buckets[k].count, pool
+        )
+        for k in numbers["any"]
     }
     held = [start_drawing(HELD_OUT + k, _range(config.buckets[k]), 256, pool) for k in any_kind]
-    spins = {k: _spins(config, k, pool, device) for k in range(len(config.buckets))
-             if k not in any_kind}  # fmt: skip
+    sweeps, context = config.label_sweeps, config.context_sweeps
+    spins = {
+        k: SpinExamples(label(models, sweeps, context, config.seed + k, device))
+        for k, models in drawn.items()
+    }
+    exact = device == "cpu"
+    known = label(mix, 0, (), 0) if exact else evaluate.long_labels(mix, device)
     say(f"{sum(s.size for s in spins.values())} spin models labelled")
-    validation: list[Examples] = [_validation(config, pool, device)] if spins else []
+    validation: list[Examples] = [SpinExamples(known)] if spins else []
     data = [
         spins[k] if k in spins else any_kind[k].result().to(device)
         for k in range(len(config.buckets))
@@ -59,19 +69,15 @@ def _range(bucket: Bucket) -> Range:
     return Range(bucket.smallest, bucket.largest, bucket.most_beta)
 
 
-def _spins(config: TrainConfig, k: int, pool: Executor | None, device: str) -> SpinExamples:
+def _draw(config: TrainConfig, k: int, pool: Executor | None) -> Dense:
     bucket = config.buckets[k]
-    models = draw_many(100 * config.seed + k, config.mixture, _range(bucket), bucket.count, pool)
-    sweeps, context = config.label_sweeps, config.context_sweeps
-    return SpinExamples(label(models, sweeps, context, config.seed + k, device))
+    return draw_many(100 * config.seed + k, config.mixture, _range(bucket), bucket.count, pool)
 
 
-def _validation(config: TrainConfig, pool: Executor | None, device: str) -> SpinExamples:
+def _held_out(config: TrainConfig, pool: Executor | None, device: str) -> Dense:
     if device == "cpu":
-        limits = _range(config.buckets[0])
-        return SpinExamples(label(draw_many(10_777, config.mixture, limits, 64), 0, (), 0))
-    mix = evaluate.validation_models(config.mixture, 512, pool)
-    return SpinExamples(evaluate.long_labels(mix, device))
+        return draw_many(10_777, config.mixture, _range(config.buckets[0]), 64)
+    return evaluate.validation_models(config.mixture, 512, pool)
 
 
 def measure(
