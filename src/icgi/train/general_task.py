@@ -39,7 +39,7 @@ class GeneralRun:
     jitter: float = 0.5  # spread of the factors on elimination costs
     steps: int = 1_000_000
     seconds: float = math.inf  # ends the schedule early where it runs out first
-    rate: float = 2e-3
+    rate: float = 1e-3
     warm_up: int = 100
     weight_decay: float = 0.01
     momenta: tuple[float, float] = (0.9, 0.98)
@@ -57,10 +57,10 @@ class GeneralRun:
 
 GENERAL = GeneralRun(
     buckets=(
-        GeneralBucket(Sizes(20, 4, 8, 16, 2, 4, 2), core=5, count=30720, batch=256, share=2),
-        GeneralBucket(Sizes(32, 4, 12, 26, 2, 4, 2), core=6, count=30720, batch=160, share=2),
-        GeneralBucket(Sizes(14, 9, 6, 12, 5, 8, 3), core=3, count=15360, batch=192, share=1),
-        GeneralBucket(Sizes(22, 9, 8, 18, 5, 8, 3), core=4, count=15360, batch=96, share=1),
+        GeneralBucket(Sizes(20, 4, 8, 16, 2, 4, 2), core=5, count=12288, batch=256, share=2),
+        GeneralBucket(Sizes(32, 4, 12, 26, 2, 4, 2), core=6, count=12288, batch=160, share=2),
+        GeneralBucket(Sizes(14, 9, 6, 12, 5, 8, 3), core=3, count=6144, batch=192, share=1),
+        GeneralBucket(Sizes(22, 9, 8, 18, 5, 8, 3), core=4, count=6144, batch=96, share=1),
     ),
 )
 """The shipped `icgi-general`."""
