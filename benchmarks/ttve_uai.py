@@ -83,7 +83,7 @@ def stored() -> list[dict]:
 def table() -> str:
     """Errors of all engines; in brackets what did not converge or was not called sound."""
     rows = [
-        f"| instance | {' | '.join(ENGINES)} | reference's error |",
+        f"| instance | {' | '.join(ENGINES)} | reference |",
         "|---" * (len(ENGINES) + 2) + "|",
     ]
     lines = {(x["instance"], x["engine"]): x for x in stored()}
@@ -96,7 +96,7 @@ def table() -> str:
                 continue
             sound = x["status"] in ("converged", "exact")
             cells.append(f"{x['error']:.1e}" if sound else f"({x['error']:.1e})")
-        own = [x["reference_error"] for x in lines.values() if x["instance"] == name]
-        if own:
-            rows.append(f"| {name} | {' | '.join(cells)} | {own[0]:.0e} |")
+        how = [x["reference"] for x in lines.values() if x["instance"] == name]
+        if how:
+            rows.append(f"| {name} | {' | '.join(cells)} | {how[0]} |")
     return "\n".join(rows)

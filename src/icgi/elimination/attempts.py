@@ -14,8 +14,8 @@ from icgi.elimination.potentials import Potentials
 from icgi.elimination.run import Pass, both_passes, distance
 from icgi.inference import Budget
 
-# The range of log ⟨F_t, B_t⟩ over the steps tracks the true error over ten orders of magnitude
-# (docs/engines/ttve.md); above this an answer is not trusted.
+# The range of log ⟨F_t, B_t⟩ over the steps and the change between passes track the true error over
+# ten orders of magnitude (docs/engines/ttve.md); above this an answer is not trusted.
 SOUND_SPREAD = 0.05
 EXACT_SHARE = 1e-13  # discarded weight that is rounding
 _UNCUT = 1e-9  # discarded weight that no missing rank explains
@@ -58,7 +58,15 @@ class Attempt:
     @property
     def sound(self) -> bool:
         """Whether the answer passes its own checks."""
-        return self.last.negative == 0.0 and self.last.spread <= SOUND_SPREAD
+        # after a single pass the change is not known: then next to nothing may have been cut
+        calm = self.change <= SOUND_SPREAD or (len(self.history) == 1 and self.last.eps_max < 1e-6)
+        return self.last.negative == 0.0 and self.last.spread <= SOUND_SPREAD and calm
+
+    @property
+    def change(self) -> float:
+        """Distance of the marginals of the last two pairs of passes; NaN if there is one."""
+        past = self.history
+        return distance(past[-1].probs, past[-2].probs) if len(past) > 1 else math.nan
 
     @property
     def exact(self) -> bool:
@@ -79,19 +87,17 @@ class Attempt:
         return float(np.median(found)) if len(found) else None
 
     def stats(self) -> dict[str, float]:
-        """Accounts of the attempt; `change` is between the last two pairs of passes."""
-        past = self.history
-        change = distance(past[-1].probs, past[-2].probs) if len(past) > 1 else math.nan
+        """Accounts of the attempt."""
         return {
             "rank": float(self.cut.rank),
-            "passes": float(len(past)),
+            "passes": float(len(self.history)),
             "spread": self.last.spread,
             "eps_sum": self.last.eps_sum,
             "eps_max": self.last.eps_max,
             "drift": self.last.drift,
             "angle": self.last.angle,
             "negative": self.last.negative,
-            "change": change,
+            "change": self.change,
             "env_weight": self.cut.env_weight,
             "annealed": float(self.annealed),
             "frontier": float(self.layout.frontier),

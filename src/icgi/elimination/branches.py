@@ -20,7 +20,6 @@ from icgi.inference import Marginals, Status
 from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph, FloatArray
 
-_UNSOUND_SHARE = 0.01  # of the whole weight, in leaves that are not sound
 _GUESS = 6.0  # log Z of an unsound leaf may be wrong by this much: it counts as heavier
 _MOST_STATES = 8  # of a variable to enumerate
 
@@ -93,7 +92,7 @@ def _errors(leaves: list[Leaf]) -> FloatArray:
 
 
 def combined(leaves: list[Leaf]) -> Marginals:
-    """Mixture of the leaves by their weights, sound if its weight lies in sound leaves."""
+    """Mixture of the leaves by their weights; sound if its error, unsound leaves too, is small."""
     log_z = np.array([leaf.log_z for leaf in leaves])
     known = np.isfinite(log_z)
     if not known.any():
@@ -103,10 +102,11 @@ def combined(leaves: list[Leaf]) -> Marginals:
     share: FloatArray = np.exp(log_z - total)
     sound = np.array([leaf.sound for leaf in leaves])
     spread = float(np.sum(share[sound] * [leaf.spread for leaf in leaves if leaf.sound]))
-    unsound = float(share[~sound].sum()) if known.all() else 1.0
+    errors = _errors(leaves)
+    unsound = min(1.0, float(errors[~sound].sum())) if known.all() else 1.0
     probs = sum(w * leaf.answer.probs for w, leaf in zip(share, leaves, strict=True))
     status = Status.DIVERGED
-    if unsound <= _UNSOUND_SHARE and spread <= SOUND_SPREAD:
+    if known.all() and errors.sum() <= SOUND_SPREAD:
         status = Status.CONVERGED
         if all(leaf.answer.status is Status.EXACT for leaf in leaves):
             status = Status.EXACT

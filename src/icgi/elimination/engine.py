@@ -36,6 +36,7 @@ STEEP = 20.0
 # Spread of log Z, or distance of two layouts' answers, above which variables are enumerated.
 _BRANCH_SPREAD = 0.005
 _BRANCH_TARGET = 0.0025
+_SPEED = 1e8  # predicted cost that a pair of passes does in a second, roughly
 _SHARE_FLOOR = 0.02  # effective sample share below which the samples contradict the train
 _RAW_GAP = 0.1  # mean |raw − reweighted| beyond noise that contradicts it, too
 
@@ -183,7 +184,8 @@ class TensorTrainElimination:
             wider = 2 * rank <= self.max_rank
             if answer.status is not Status.DIVERGED or clock.spent or not wider:
                 return answer
-            if _bytes(best.layout, pots, 2 * rank) > clock.budget.table_bytes:
+            heavy = _bytes(best.layout, pots, 2 * rank) > clock.budget.table_bytes
+            if heavy or 8 * best.layout.cost / _SPEED > clock.left:
                 return answer
             rank *= 2
 
@@ -291,10 +293,16 @@ def _bytes(layout: Layout, pots: Potentials, rank: int) -> float:
 
 
 def _affordable(model: FactorGraph, pots: Potentials, rank: int, budget: Budget) -> int:
-    """Largest rank up to the wanted one whose tapes fit the memory."""
+    """Largest rank up to the wanted one whose tapes fit the memory and whose passes fit the time.
+
+    Of the seconds a quarter is for the first pair of passes.
+    """
     layout = find_layout(model, pots, rank, np.random.default_rng(0), restarts=0)
-    while rank > 1 and _bytes(layout, pots, rank) > budget.table_bytes:
-        rank //= 2
+    cost = layout.cost
+    while rank > 1 and (
+        _bytes(layout, pots, rank) > budget.table_bytes or cost / _SPEED > budget.seconds / 4
+    ):
+        rank, cost = rank // 2, cost / 8
     needed = _bytes(layout, pots, rank)
     if needed > budget.table_bytes:
         raise BudgetError(
