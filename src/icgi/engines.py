@@ -23,6 +23,7 @@ ENGINES: dict[str, str] = {
     "pt": "icgi.sampling.tempering:ParallelTempering",
     "pa": "icgi.sampling.annealing:PopulationAnnealing",
     "pt-gpu": "icgi.sampling.gpu:GpuTempering",
+    "icgi": "icgi.neural.engine:IcgiNetwork",
 }
 """Where each engine lives; imported only when asked for, so that listing stays cheap."""
 

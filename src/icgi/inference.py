@@ -17,6 +17,7 @@ class Status(enum.Enum):
 
     EXACT = "exact"
     CONVERGED = "converged"
+    ESTIMATED = "estimated"
     BUDGET_SPENT = "budget spent"
     DIVERGED = "diverged"
 
@@ -29,6 +30,10 @@ class Status(enum.Enum):
 _ADVICE = {
     Status.EXACT: "Exact up to rounding.",
     Status.CONVERGED: "The engine's own criterion was met; the answer is still an approximation.",
+    Status.ESTIMATED: (
+        "A trained network's estimate; nothing was checked on this model: compare with another "
+        "engine where it matters."
+    ),
     Status.BUDGET_SPENT: (
         "The budget ended before the engine's criterion was met: give more --seconds or "
         "--iterations, or another engine."

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+import ising
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 
-import ising
 from icgi.neural.fast import FastConfig, FastNetwork, Spins, remaining, taken
 
 SMALL = FastConfig(features=16, heads=2, layers=1, hidden=8, encode_every=3)
@@ -70,9 +70,7 @@ def test_order_of_variables_does_not_matter() -> None:
         spins.distances[:, order][:, :, order], spins.estimate[:, order],
         spins.reliability[:, order],
     )  # fmt: skip
-    assert_allclose(
-        net(moved, 5).detach(), net(spins, 5)[:, order].detach(), rtol=1e-7, atol=1e-9
-    )
+    assert_allclose(net(moved, 5).detach(), net(spins, 5)[:, order].detach(), rtol=1e-7, atol=1e-9)
 
 
 def test_relabelling_states_swaps_the_answer() -> None:

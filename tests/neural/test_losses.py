@@ -25,9 +25,7 @@ def test_dirichlet_multinomial_is_the_equation() -> None:
     alpha, reference, _ = draw()
     a, c = alpha.numpy(), 1000.0 * reference.numpy()
     total = a.sum(-1)
-    expected = -(
-        gammaln(total) - gammaln(total + 1000.0) + (gammaln(a + c) - gammaln(a)).sum(-1)
-    )
+    expected = -(gammaln(total) - gammaln(total + 1000.0) + (gammaln(a + c) - gammaln(a)).sum(-1))
     found = losses.dirichlet_multinomial(alpha, reference, excess=False)
     assert_allclose(found.numpy(), expected, rtol=1e-10)
 
@@ -55,9 +53,7 @@ def test_excess_tends_to_pseudo_counts_times_kl() -> None:
 def test_calibration_binds_above_the_inverse_variance() -> None:
     alpha = torch.tensor([[30.0, 70.0], [30.0, 70.0], [30.0, 70.0]])
     spread = torch.tensor([0.05, 0.1, 0.2])  # 1/s² = 400, 100, 25
-    assert_allclose(
-        losses.calibration(alpha, spread).numpy(), [0.0, 0.0, math.log(4.0)], atol=1e-5
-    )
+    assert_allclose(losses.calibration(alpha, spread).numpy(), [0.0, 0.0, math.log(4.0)], atol=1e-5)
     assert (losses.calibration(alpha, torch.zeros(3)) == 0).all()
 
 

@@ -1,6 +1,6 @@
 """Eliminating one spin in closed form, and putting it back: the algebra that the network corrects.
 
-Spins are ±1, p(s) ∝ exp(Σ_{i<j} J_ij s_i s_j + Σ_i θ_i s_i). Everything is batched and differentiable.
+Spins are ±1, p(s) ∝ exp(Σ_{i<j} J_ij s_i s_j + Σ_i θ_i s_i). All is batched and differentiable.
 """
 
 from functools import cache
@@ -95,9 +95,7 @@ def project(
     return (1.0 - others) * alone + (share * slope).sum(-1), coupling
 
 
-def restore(
-    row: Tensor, field: Tensor, means: Tensor, covariance: Tensor
-) -> tuple[Tensor, Tensor]:
+def restore(row: Tensor, field: Tensor, means: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
     """Half log-odds (b) of a spin that is put back, and its covariances (b n) with the others.
 
     ⟨tanh(θ_v + Σ_k J_vk s_k)⟩ over neighbours of known means and covariances: the two strongest
@@ -241,5 +239,3 @@ def half_logit(p: Tensor) -> Tensor:
     """½ log(p/(1 − p)), finite for p = 0 and 1."""
     p = p.clamp(1e-6, 1.0 - 1e-6)
     return 0.5 * (torch.log(p) - torch.log1p(-p))
-
-

@@ -13,7 +13,6 @@ from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import IsingArrays, as_ising
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from icgi.neural.fast import FastNetwork, Spins
@@ -38,24 +37,39 @@ class IcgiNetwork:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Marginals of one model; a batch of one."""
-        return self.run([model], budget, rng)[0]
+        return self.batch([model], budget, [rng])[0]
 
-    def run(self, models: Sequence[FactorGraph], budget: Budget, rng: Generator) -> list[Marginals]:
-        """Marginals of many models, in batches as large as the memory of the budget allows."""
+    def batch(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        threads: int | None = None,
+    ) -> list[Marginals]:
+        """Marginals of many models, in batches as large as the memory of the budget allows.
+
+        Torch decides about threads. Answers are those of one by one up to rounding; models of many
+        states that share a batch also share the size of the core.
+        """
+        if not models:
+            return []
         if self.variant == "paper":
             from icgi.neural.paper_engine import paper_marginals
             from icgi.neural.weights import shipped
 
             network = shipped("icgi-paper")
-            return paper_marginals(network, models, budget, rng, self.steps, self.device)
+            # one stream for all: the shipped network draws nothing
+            return paper_marginals(network, models, budget, rngs[0], self.steps, self.device)
         spins = [k for k, model in enumerate(models) if as_ising(model) is not None]
         others = [k for k in range(len(models)) if k not in set(spins)]
-        found = dict(zip(spins, self._spins([models[k] for k in spins], budget, rng), strict=True))
-        found |= zip(others, self._others([models[k] for k in others], budget, rng), strict=True)
+        found: dict[int, Marginals] = {}
+        for part, solve in ((spins, self._spins), (others, self._others)):
+            streams = [rngs[k] for k in part]
+            found |= zip(part, solve([models[k] for k in part], budget, streams), strict=True)
         return [found[k] for k in range(len(models))]
 
     def _others(
-        self, models: Sequence[FactorGraph], budget: Budget, rng: Generator
+        self, models: Sequence[FactorGraph], budget: Budget, rngs: Sequence[Generator]
     ) -> list[Marginals]:
         """Models of many states, large factors or zeros, where the network for them is there."""
         from icgi.neural.weights import is_shipped, shipped
@@ -64,23 +78,20 @@ class IcgiNetwork:
             return []
         if not is_shipped("icgi-general"):
             require_ising(models[0])  # refuses
-        import torch
-
         from icgi.neural.general_engine import general_concentrations
 
-        seeds = torch.Generator().manual_seed(int(rng.integers(2**63 - 1)))
         network = shipped("icgi-general").to(self.device)
         found = general_concentrations(
-            network, models, self.orders, seeds, table_bytes=budget.table_bytes, device=self.device
+            network, models, self.orders, rngs, table_bytes=budget.table_bytes, device=self.device
         )
         stats = {"orders": float(self.orders)}
         return [
-            Marginals(a / a.sum(1, keepdims=True), Status.CONVERGED, concentration=a, stats=stats)
+            Marginals(a / a.sum(1, keepdims=True), Status.ESTIMATED, concentration=a, stats=stats)
             for a in found
         ]
 
     def _spins(
-        self, models: Sequence[FactorGraph], budget: Budget, rng: Generator
+        self, models: Sequence[FactorGraph], budget: Budget, rngs: Sequence[Generator]
     ) -> list[Marginals]:
         """Binary pairwise models without zeros."""
         if not models:
@@ -91,13 +102,14 @@ class IcgiNetwork:
 
         arrays = [require_ising(model) for model in models]
         network = shipped(f"icgi-{self.variant}").to(self.device)
-        seeds = torch.Generator().manual_seed(int(rng.integers(2**63 - 1)))
         answers: dict[int, Marginals] = {}
         for chosen in self._batches([len(a.fields) for a in arrays], budget):
             spins = spins_from([arrays[k] for k in chosen], self.device)
             core = min(self.core, spins.fields.shape[1])
+            sizes = [len(arrays[k].fields) for k in chosen]
+            noise = order_noise([rngs[k] for k in chosen], sizes, self.orders - 1)
             with torch.no_grad():
-                alpha = concentrations(network, spins, core, self.orders, seeds)
+                alpha = concentrations(network, spins, core, noise)
             for k, found in zip(chosen, alpha.double().cpu().numpy(), strict=True):
                 answers[k] = self._answer(models[k], found)
         return [answers[k] for k in range(len(models))]
@@ -137,7 +149,7 @@ class IcgiNetwork:
         total = alpha.sum(1, keepdims=True)
         return Marginals(
             alpha / total,
-            Status.CONVERGED,
+            Status.ESTIMATED,
             concentration=alpha,
             stats={"orders": self.orders, "core": min(self.core, n)},
         )
@@ -182,20 +194,26 @@ def spins_from(arrays: Sequence[IsingArrays], device: str) -> "Spins":
     return Spins(j_, h, torch.from_numpy(real).to(device), near, zero, zero)
 
 
-def concentrations(
-    network: "FastNetwork", spins: "Spins", core: int, orders: int, seeds: "torch.Generator"
-) -> "Tensor":
+def order_noise(rngs: Sequence[Generator], sizes: Sequence[int], orders: int) -> "Tensor":
+    """Normal draws (o b n) that make further elimination orders, from each model's own stream."""
+    import torch
+
+    noise = np.zeros((orders, len(sizes), max([1, *sizes])), np.float32)
+    for b, (rng, n) in enumerate(zip(rngs, sizes, strict=True)):
+        noise[:, b, :n] = rng.standard_normal((orders, n))
+    return torch.from_numpy(noise)
+
+
+def concentrations(network: "FastNetwork", spins: "Spins", core: int, noise: "Tensor") -> "Tensor":
     """Dirichlet concentrations (b n 2), averaged over elimination orders.
 
-    The first order is the best by cost; the others come from costs times e^{z/2}. Averaging α
-    weighs each order's answer by how sure it is.
+    The first order is the best by cost; the others come from costs times e^{z/2} with the given
+    noise z (o b n). Averaging α weighs each order's answer by how sure it is.
     """
     import torch
 
     size = min(core, spins.fields.shape[1])
-    alpha: Tensor = network(spins, size)
-    for _ in range(orders - 1):
-        draw = torch.randn(spins.fields.shape, generator=seeds)
-        jitter = torch.exp(0.5 * draw).to(spins.fields)
-        alpha = alpha + network(spins, size, jitter)
-    return alpha / orders
+    alpha = network(spins, size)
+    for draw in noise.to(spins.fields):
+        alpha = alpha + network(spins, size, torch.exp(0.5 * draw))
+    return alpha / (1 + len(noise))

@@ -1,8 +1,9 @@
 """`icgi:fast`: elimination in closed form with learned corrections, for binary pairwise models.
 
-Spins are eliminated one by one, the one that loses least first; each step is algebra (`closed_form`)
-plus corrections that start at zero. The last `core` spins are summed exactly. Then the spins come
-back in reverse with means and covariances, and a head corrects each mean and says how sure it is.
+Spins are eliminated one by one, the one that loses least first; each step is the algebra of
+`closed_form` plus corrections that start at zero. The last `core` spins are summed exactly. Then
+the spins come back in reverse with means and covariances, and a head corrects each mean and says
+how sure it is.
 Where the algebra is exact (no spin had more than two neighbours when it went), corrections are off.
 """
 
@@ -371,9 +372,7 @@ def row_features(row: Tensor, field: Tensor, fields: Tensor) -> Tensor:
     own = (field[:, None] * s)[:, :, None, None].expand_as(j)
     other = (fields[:, :, None] * s)[:, None].expand_as(j)
     square = (row * row)[:, None, :, None].expand_as(j)
-    return torch.stack(
-        [j, t, square, t * t, own, torch.tanh(own), other, torch.tanh(other)], 1
-    )
+    return torch.stack([j, t, square, t * t, own, torch.tanh(own), other, torch.tanh(other)], 1)
 
 
 def cheapest(live: _Live) -> Tensor:

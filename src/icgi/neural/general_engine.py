@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.random import Generator
 
 from icgi.errors import BudgetError, EvidenceError, UnsupportedModelError
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
@@ -23,7 +24,7 @@ def general_concentrations(
     network: GeneralNetwork,
     models: Sequence[FactorGraph],
     orders: int = 1,
-    seeds: torch.Generator | None = None,
+    rngs: Sequence[Generator] | None = None,
     core_states: int = CORE_STATES,
     table_bytes: int = 2**32,
     device: str = "cpu",
@@ -35,6 +36,8 @@ def general_concentrations(
 
     Parameters
     ----------
+    rngs
+        A stream for each model, to draw further orders from; needed where `orders` is above one.
     core_states
         Bound on the configurations of the variables that are left at the end.
     table_bytes
@@ -51,12 +54,24 @@ def general_concentrations(
         with torch.no_grad():
             alpha = network(batch, core)
             more = orders - 1 if batch.unary[0].numel() <= QUICK_TOKENS else 0
-            for _ in range(more):
-                draw = torch.randn(batch.real.shape, generator=seeds)
-                alpha = alpha + network(batch, core, torch.exp(0.5 * draw).to(batch.real))
+            for draw in _noise(forms, chosen, rngs, more).to(batch.real):
+                alpha = alpha + network(batch, core, torch.exp(0.5 * draw))
         for m, found in zip(chosen, (alpha / (1 + more)).double().cpu().numpy(), strict=True):
             answers[m] = _spread_out(models[m], forms[m], found)
     return [answers[m] for m in range(len(models))]
+
+
+def _noise(
+    forms: Sequence[PairForm], chosen: Sequence[int], rngs: Sequence[Generator] | None, orders: int
+) -> torch.Tensor:
+    """Normal draws (o b n), from each model's own stream."""
+    n = max([LEAST_VARIABLES, *(len(forms[m].cards) for m in chosen)])
+    noise = np.zeros((orders, len(chosen), n), np.float32)
+    if rngs is not None:
+        for b, m in enumerate(chosen):
+            size = len(forms[m].cards)
+            noise[:, b, :size] = rngs[m].standard_normal((orders, size))
+    return torch.from_numpy(noise)
 
 
 def possible_states(model: FactorGraph) -> BoolArray:

@@ -147,6 +147,6 @@ def _answer(config: PaperConfig, job: _Job, found: FloatArray, gone: float) -> M
     }
     # the plan was carried out to its end; a network has no criterion of its own beyond that
     answer = Marginals(
-        alpha / alpha.sum(1, keepdims=True), Status.CONVERGED, concentration=alpha, stats=stats
+        alpha / alpha.sum(1, keepdims=True), Status.ESTIMATED, concentration=alpha, stats=stats
     )
     return lift(answer, job.alive)

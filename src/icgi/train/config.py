@@ -117,6 +117,7 @@ FAST = TrainConfig(
         Bucket(33, 64, 18, 20480),
     ),
     steps=12_000,
+    validate_every=250,
 )
 """The shipped `icgi-fast`."""
 

@@ -66,7 +66,9 @@ def errors(
     found, precision, wrong = [], [], []
     for k in range(0, len(data.up), batch):
         part = data[k : k + batch]
-        alpha = concentrations(network, part.spins, core, orders, torch.Generator().manual_seed(k))
+        shape = (orders - 1, *part.up.shape)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(k))
+        alpha = concentrations(network, part.spins, core, noise)
         reference = torch.stack([part.up, 1.0 - part.up], -1)
         error = losses.l1(alpha, reference)
         real = part.spins.real

@@ -39,7 +39,7 @@ class GeneralRun:
     jitter: float = 0.5  # spread of the factors on elimination costs
     steps: int = 1_000_000
     seconds: float = math.inf  # ends the schedule early where it runs out first
-    rate: float = 1e-3
+    rate: float = 2e-3
     warm_up: int = 100
     weight_decay: float = 0.01
     momenta: tuple[float, float] = (0.9, 0.98)
