@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose
 from icgi.exact.enumeration import Enumerate
 from icgi.inference import Budget
 from icgi.neural.general import GeneralNetwork
-from icgi.train.general import measure
-from icgi.train.general import test_sets as make_tests
-from icgi.train.general_mixture import KINDS, SHARES, Sizes, draw_many, labelled, workers
+from icgi.train.general_mixture import KINDS, SHARES, Sizes, draw_many, labelled
+from icgi.train.general_run import measure
+from icgi.train.general_run import test_sets as make_tests
 from icgi.train.general_task import (
     TINY,
     GeneralRun,
@@ -26,6 +26,7 @@ from icgi.train.general_task import (
     with_context,
 )
 from icgi.train.loop import Task, run_task
+from icgi.train.workers import workers
 
 torch.set_num_threads(1)
 SMALL = Sizes(variables=16, states=4, smallest=6, largest=8, fewest=2, most=3, ternary=2)

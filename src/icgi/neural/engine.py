@@ -213,7 +213,7 @@ def concentrations(network: "FastNetwork", spins: "Spins", core: int, noise: "Te
     import torch
 
     size = min(core, spins.fields.shape[1])
-    alpha = network(spins, size)
+    alpha: Tensor = network(spins, size)
     for draw in noise.to(spins.fields):
         alpha = alpha + network(spins, size, torch.exp(0.5 * draw))
     return alpha / (1 + len(noise))

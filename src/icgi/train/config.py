@@ -14,7 +14,7 @@ from icgi.neural.paper import PaperConfig
 
 NETWORKS: dict[str, type[FastConfig] | type[GeneralConfig] | type[PaperConfig]] = {
     "fast": FastConfig,
-    "general": GeneralConfig,  # its runs are described by `train.general.GeneralRun`
+    "general": GeneralConfig,  # its runs are described by `general_task.GeneralRun`
     "paper": PaperConfig,
 }
 

@@ -5,12 +5,10 @@ constraint problems join variables at random. Only models whose junction tree is
 every label is exact.
 """
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, fields
 from functools import partial
-from multiprocessing import get_context
 
 import numpy as np
 from numpy.random import Generator
@@ -64,17 +62,6 @@ def draw_many(
     counts = [min(CHUNK, count - CHUNK * c) for c in range(len(streams))]
     work = partial(_chunk, sizes, lbp)
     return _joined(list((map if pool is None else pool.map)(work, streams, counts)))
-
-
-@contextmanager
-def workers(count: int) -> Iterator[Executor | None]:
-    """Processes that make models; none for one."""
-    if count == 1:
-        yield None
-        return
-    # spawned, not forked: the parent may hold a CUDA context already
-    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
-        yield pool
 
 
 def _chunk(sizes: Sizes, lbp: bool, stream: np.random.SeedSequence, count: int) -> Set:

@@ -5,6 +5,7 @@ A `Task` of `train.loop` on models with exact labels (`general_mixture`).
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,14 @@ class GeneralRun:
     validate_every: int = 150
     patience: int = 1000  # validations without a better MAE before stopping
     validation: int = 192  # models per bucket
+
+
+def from_raw(raw: dict[str, Any]) -> GeneralRun:
+    """Configuration from the parsed text of `train.config.to_json`."""
+    buckets = (GeneralBucket(**{**b, "sizes": Sizes(**b["sizes"])}) for b in raw["buckets"])
+    network = GeneralConfig(**raw["network"])
+    fixed = {"buckets": tuple(buckets), "network": network, "momenta": tuple(raw["momenta"])}
+    return GeneralRun(**{**raw, **fixed})
 
 
 GENERAL = GeneralRun(

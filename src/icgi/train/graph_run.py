@@ -1,9 +1,7 @@
 """A training run of the paper's network, from drawing its data to the table of its errors."""
 
-import json
 from collections.abc import Callable
 from concurrent.futures import Executor
-from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
@@ -21,13 +19,28 @@ from icgi.train.graph_data import (
     label_all,
     start_drawing,
 )
-from icgi.train.graph_task import errors_and_rank
+from icgi.train.graph_task import GraphTask, errors_and_rank
 from icgi.train.labels import label
 from icgi.train.mixture import Dense, Range, draw_many
 
 Say = Callable[[str], None]
+Table = dict[str, dict[str, float]]
 KINDS = ("spins", "any")
 HELD_OUT = 30_777  # seed of validation sets; those of training are below 30,000
+
+
+class GraphJob:
+    """What the paper's network needs around the common loop."""
+
+    def task(self, config: TrainConfig, pool: Executor | None, device: str, say: Say) -> GraphTask:
+        """Draw and label models of all buckets."""
+        return GraphTask(config, *prepare(config, pool, device, say))
+
+    def measure(
+        self, task: GraphTask, network: PaperNetwork, count: int, pool: Executor | None, say: Say
+    ) -> Table:
+        """Errors on the validation mix, on every test set and on every family."""
+        return measure(network, list(task.validation), count, str(task.device), say)
 
 
 def prepare(
@@ -85,28 +98,27 @@ def measure(
     validation: list[Examples],
     tests: int,
     device: str,
-    folder: Path,
     say: Say,
-) -> None:
-    """Print and store the errors on the validation mix, on every test set and on every family."""
+) -> Table:
+    """Errors on the validation mix, on every test set and on every family."""
     network.eval()
     network.low_precision = False
-    table: dict[str, dict[str, float]] = {}
+    table: Table = {}
 
     def record(name: str, data: Examples, batch: int, **more: float) -> None:
         error, rank = errors_and_rank(network, data, batch)
         table[name] = {"mae": float(error.mean()), "rank": float(rank), "models": data.size, **more}
         say(f"{name}: " + " ".join(f"{key}={value:.4f}" for key, value in table[name].items()))
-        (folder / "results.json").write_text(json.dumps(table, indent=1))
 
     for k, data in enumerate(validation):
         record("validation mix N ≤ 32" if k == 0 else "validation mix of any kind", data, 128)
-    for name, models in evaluate.test_sets(tests).items() if device == "cuda" else ():
+    for name, models in evaluate.test_sets(tests).items() if device.startswith("cuda") else ():
         known = evaluate.long_labels(models, device)
         label_error = float(known.spread.mean() / 8**0.5)
         record(name, SpinExamples(known), 16, label_error=label_error)
     for make in DRAWS:
         record(f"family{make.__name__}", _family(make, 64).to(device), 64)
+    return table
 
 
 def _family(make: Draw, count: int) -> GraphExamples:

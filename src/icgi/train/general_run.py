@@ -1,33 +1,26 @@
-"""`python -m icgi.train.general --out runs/general`: train the network for any model."""
+"""A training run of the network for any model: its data, and the table of its errors."""
 
-import argparse
-import dataclasses
-import json
-import time
-from collections.abc import Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from typing import cast
 
-import torch
 from torch import nn
 
 from icgi.neural.general import GeneralNetwork
-from icgi.train.general_mixture import KINDS, Set, Sizes, draw_many, workers
+from icgi.train.general_mixture import KINDS, Set, Sizes, draw_many
 from icgi.train.general_task import (
-    GENERAL,
-    TINY,
     GeneralRun,
     GeneralTask,
     Labels,
     graph_errors,
     on_device,
 )
-from icgi.train.loop import Task, run_task
 
 VALIDATION_SEED = 20_778  # training seeds are small
 TEST_SEED = 20_878
-RESERVE = 30.0  # seconds of `--total` that are kept for measuring
+
+Say = Callable[[str], None]
+Table = dict[str, dict[str, float]]
 
 TESTS = {
     "4 states": (Sizes(32, 4, 12, 26, 2, 4, 2), 6),
@@ -39,43 +32,25 @@ TESTS = {
 """Sizes of test models, and the core to measure them with."""
 
 
-def main() -> None:
-    """Train the preset and measure it on seeds of its own."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=420.0, help="length of the schedule")
-    parser.add_argument(
-        "--total", type=float, default=None, help="seconds for everything, instead of --seconds"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1, help="processes that make models")
-    parser.add_argument("--tests", type=int, default=384, help="models per test set; 0: none")
-    parser.add_argument("--tiny", action="store_true", help="the preset of the tests")
-    given = parser.parse_args()
-    config = dataclasses.replace(TINY if given.tiny else GENERAL, seed=given.seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    began = time.perf_counter()
+class GeneralJob:
+    """What the network for any model needs around the common loop."""
 
-    def say(text: str) -> None:
-        print(f"[{time.perf_counter() - began:6.1f}] {text}", flush=True)
-
-    # test models are made while the network trains: processes that made training models are free
-    with workers(given.workers) as pool, ThreadPoolExecutor(1) as beside:
+    def task(self, config: GeneralRun, pool: Executor | None, device: str, say: Say) -> GeneralTask:
+        """Draw models, with exact labels."""
         data, held_out = prepare(config, pool, device)
         say(f"{sum(len(d.kind) for d in data)} training models labelled")
-        tests = beside.submit(test_sets, TESTS if given.tests else {}, given.tests, pool)
-        seconds = given.seconds
-        if given.total is not None:
-            seconds = max(1.0, given.total - RESERVE - (time.perf_counter() - began))
-        config = dataclasses.replace(config, seconds=seconds)
-        task = cast(Task, GeneralTask(config, data, held_out))
-        result = run_task(task, given.out, lambda line: say(json.dumps(line)))
-        say(f"{result.steps} steps")
-        table = {}
-        for name, row in measure(result.network, tests.result(), device).items():
+        return GeneralTask(config, data, held_out)
+
+    def measure(
+        self, task: GeneralTask, network: nn.Module, count: int, pool: Executor | None, say: Say
+    ) -> Table:
+        """MAE per test set and kind of model: network, untrained network, loopy BP."""
+        table: Table = {}
+        device = str(task.device)
+        for name, row in measure(network, test_sets(TESTS, count, pool), device).items():
             table[name] = row
             say(f"{name}: " + " ".join(f"{key}={value:.4f}" for key, value in row.items()))
-        (given.out / "results.json").write_text(json.dumps(table, indent=1))
+        return table
 
 
 def prepare(
@@ -101,9 +76,7 @@ def test_sets(
     }
 
 
-def measure(
-    network: nn.Module, tests: Mapping[str, tuple[Set, int]], device: str
-) -> dict[str, dict[str, float]]:
+def measure(network: nn.Module, tests: Mapping[str, tuple[Set, int]], device: str) -> Table:
     """MAE per test set and kind of model: network, untrained network, loopy BP."""
     untrained = GeneralNetwork(cast(GeneralNetwork, network).config).to(device)
     table = {}
@@ -123,7 +96,3 @@ def measure(
         row = {word: float(error.mean()) for word, error in errors.items()}
         table[f"{name}: all"] = {**row, "models": len(data.kind)}
     return table
-
-
-if __name__ == "__main__":
-    main()
