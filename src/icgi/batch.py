@@ -26,8 +26,9 @@ def run_batch(
 ) -> list[Answer]:
     """Answer every question with its own random stream; `shared` says that all have one model.
 
-    An engine may have a method `batch(models, budget, rngs, threads)` that gives the same answers
-    as calls one by one; then the seconds of an answer are its share of the whole.
+    An engine may have a method `batch(models, budget, rngs, threads)` that gives the answers of
+    calls one by one (a sampler on a device: other draws of the same quality); then the seconds of
+    an answer are its share of the whole.
     """
     if not questions:
         return []

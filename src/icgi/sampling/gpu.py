@@ -80,6 +80,16 @@ class GpuTempering:
             )
         return temper(models, self, budget, rng)
 
+    def batch(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        threads: int | None = None,
+    ) -> list[Marginals]:
+        """Marginals of many models in one launch, drawn from the first stream."""
+        return self.run(models, budget, rngs[0]) if models else []
+
     def ladder(self) -> FloatArray:
         """Inverse temperatures, geometric from the hottest to one."""
         return np.geomspace(self.hottest, 1.0, self.replicas)
