@@ -1,6 +1,7 @@
 """The shipped networks as engines: models in, Dirichlet concentrations and marginals out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
 
 MOST_VARIABLES = 512  # beyond, every step's dense n × n arrays take longer than sampling does
 SINGLE = 4  # bytes
+WORTH_THREADS = 2000  # variables of a batch; below, handing work to threads takes longer than it
 
 
 @dataclass(frozen=True, slots=True)
 class IcgiNetwork:
     """Networks that eliminate: `fast` in closed form, `paper` with predicted factors.
 
-    Milliseconds to seconds, many models at once with `run`. `fast` is exact (to single precision)
+    Milliseconds to seconds, many models at once with `batch`. `fast` is exact (to single precision)
     where elimination meets no variable with more than two neighbours before `core` are left.
     """
 
@@ -48,11 +50,18 @@ class IcgiNetwork:
     ) -> list[Marginals]:
         """Marginals of many models, in batches as large as the memory of the budget allows.
 
-        Torch decides about threads. Answers are those of one by one up to rounding; models of many
-        states that share a batch also share the size of the core.
+        Answers are those of one by one up to rounding; models of many states that share a batch
+        also share the size of the core.
         """
         if not models:
             return []
+        size = sum(m.n_variables for m in models)
+        with torch_threads(1 if size < WORTH_THREADS else threads):
+            return self._batch(models, budget, rngs)
+
+    def _batch(
+        self, models: Sequence[FactorGraph], budget: Budget, rngs: Sequence[Generator]
+    ) -> list[Marginals]:
         if self.variant == "paper":
             from icgi.neural.paper_engine import paper_marginals
             from icgi.neural.weights import shipped
@@ -153,6 +162,19 @@ class IcgiNetwork:
             concentration=alpha,
             stats={"orders": self.orders, "core": min(self.core, n)},
         )
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads inside, as many as before if absent."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def require_ising(model: FactorGraph) -> IsingArrays:
