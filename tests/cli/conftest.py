@@ -1,4 +1,5 @@
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,13 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def fake_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in FAKES:
         monkeypatch.setitem(ENGINES, name.lower(), f"fake_engines:{name}")
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    """A command freezes what it has loaded; a process of tests goes on and wants its garbage."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

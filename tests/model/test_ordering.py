@@ -291,6 +291,16 @@ def test_no_restarts_means_no_randomness() -> None:
     assert np.array_equal(*orders)
 
 
+def test_hopeless_models_are_ordered_greedily_and_others_searched_as_ever() -> None:
+    model = grid(14, 14)
+    greedy = find_order(model, np.random.default_rng(5), restarts=0)
+    searched = find_order(model, np.random.default_rng(5), math.inf, 3000)
+    assert searched.heuristic == "search"
+    for hopeless, same in ((greedy.log2_entries - 1, greedy), (greedy.log2_entries + 1, searched)):
+        order = find_order(model, np.random.default_rng(5), math.inf, 3000, hopeless)
+        assert np.array_equal(order.variables, same.variables)
+
+
 def test_the_order_is_a_postorder() -> None:
     """Whatever is eliminated between a variable and its parent lies below the parent."""
     model = grid(9, 9)

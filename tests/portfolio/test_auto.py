@@ -6,7 +6,8 @@ from icgi.data.families import FAMILIES
 from icgi.errors import BudgetError
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Status
-from icgi.portfolio.auto import Auto, forecast, readable_seconds
+from icgi.model import ordering
+from icgi.portfolio.auto import Auto, forecast, hopeless, readable_seconds
 
 
 @pytest.mark.parametrize("size", [4, 8, 12])
@@ -20,6 +21,25 @@ def test_complete_graphs_beyond_all_numbers_are_refused() -> None:
     model = FAMILIES["sk"].sample(np.random.default_rng(0), n=1100)
     with pytest.raises(BudgetError, match="more than 10\\^290 GB"):
         zoo.run(Auto(), model)
+
+
+def no_search(*words: object) -> None:
+    raise AssertionError("searched for an order")
+
+
+def test_what_is_beyond_hope_is_refused_without_a_search(monkeypatch) -> None:
+    monkeypatch.setattr(ordering, "_random_search", no_search)
+    wide, narrow = (FAMILIES["ea2d"].sample(np.random.default_rng(0), L=L) for L in (60, 40))
+    with pytest.raises(BudgetError, match=r"10\^1\d GB"):
+        zoo.run(Auto(), wide)
+    with pytest.raises(AssertionError, match="searched"):
+        zoo.run(Auto(), narrow)
+
+
+def test_a_small_budget_is_no_reason_not_to_search() -> None:
+    assert (
+        hopeless(Budget(table_bytes=100)) == hopeless(Budget()) < hopeless(Budget(10**3, 1, 10**12))
+    )
 
 
 def test_exact_within_the_budget() -> None:

@@ -9,6 +9,7 @@ import typer
 
 from icgi.cli import options, output, question
 from icgi.cli.failures import BUDGET_REFUSED, NOT_CONVERGED
+from icgi.cli.startup import loading
 from icgi.errors import BudgetError, IcgiError
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def run(
     uncertain variables first. All marginals go to MODEL.MAR next to the model, or to --output;
     with --json to stdout only. A different file found as MODEL.MAR is kept as MODEL.MAR.old.
     """
-    from icgi.inference import Budget, Status
+    with loading():
+        from icgi.inference import Budget, Status
 
     if not 0 < level < 1:
         raise typer.BadParameter(f"{level:g} is not between 0 and 1", param_hint="--level")
@@ -125,16 +127,17 @@ def _ask(
     quiet: bool,
     say: output.Say,
 ) -> "Answer":
-    from icgi.engines import parse_engine
+    with loading():
+        from icgi.engines import parse_engine
 
-    engine: Engine = parse_engine(engine_text)
-    say(f"reading {path.name}")
-    asked = question.load(path, evidence, observe)
-    beside = question.unused_evidence(path, evidence)
-    if beside is not None:
-        output.note(f"there is {beside.name}, not used; give -e {beside} to enter it", quiet)
-    say("searching an elimination order")
-    ahead = question.cost_of(asked, engine, budget, seed)
+        engine: Engine = parse_engine(engine_text)
+        say(f"reading {path.name}")
+        asked = question.load(path, evidence, observe)
+        beside = question.unused_evidence(path, evidence)
+        if beside is not None:
+            output.note(f"there is {beside.name}, not used; give -e {beside} to enter it", quiet)
+        say("searching an elimination order")
+        ahead = question.cost_of(asked, engine, budget, seed)
     name = engine_text.partition(":")[0]
     output.note(question.cost_line(asked, ahead, name, budget), quiet)
     say(f"running {engine_text}")

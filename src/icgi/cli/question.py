@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from icgi.cli.startup import loading
 from icgi.errors import BudgetError, EvidenceError, IcgiError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Refused(BudgetError):
         self.question, self.ahead, self.engine, self.budget = question, ahead, engine, budget
 
 
+@loading()
 def load(path: Path, evidence_file: Path | None, observed: Sequence[str] | None) -> Question:
     """Read the files, add what was observed on the command line, remove impossible states."""
     from icgi.api import load as load_model
@@ -73,7 +75,7 @@ def cost_of(question: Question, engine: "Engine", budget: "Budget", seed: int) -
     """Cost of exact inference: searched for engines that need it, an upper bound for the others."""
     from icgi.exact.junction_tree import JunctionTree
     from icgi.model.ordering import find_order, greedy_order
-    from icgi.portfolio.auto import Auto
+    from icgi.portfolio.auto import Auto, hopeless
     from icgi.randomness import generator
 
     model = question.conditioned.model
@@ -82,7 +84,8 @@ def cost_of(question: Question, engine: "Engine", budget: "Budget", seed: int) -
         return forecast_along(greedy_order(model, "smallest-front"))
     share = engine.search_share if isinstance(engine, JunctionTree) else JunctionTree().search_share
     seconds = share * budget.seconds
-    ahead = forecast_along(find_order(model, generator(seed), seconds=min(seconds, _BRIEFLY)))
+    brief, enough = min(seconds, _BRIEFLY), hopeless(budget)
+    ahead = forecast_along(find_order(model, generator(seed), brief, hopeless=enough))
     if not exact or seconds <= _BRIEFLY or ahead.table_bytes > _HOPELESS * budget.table_bytes:
         return ahead
     return forecast_along(find_order(model, generator(seed), seconds=seconds))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icgi.cli import options, output
+from icgi.cli.startup import loading
 from icgi.errors import IcgiError
 
 if TYPE_CHECKING:
@@ -82,10 +83,11 @@ def _ask(
 ) -> "Answer":
     from dataclasses import replace
 
-    from icgi.api import load, load_evidence, marginals
+    with loading():
+        from icgi.api import load, load_evidence, marginals
 
-    loaded = load(path)
-    seen = load_evidence(evidence, loaded)
+        loaded = load(path)
+        seen = load_evidence(evidence, loaded)
     left = max(budget.seconds - (time.perf_counter() - began), 1e-3)
     return marginals(loaded, seen, engine, replace(budget, seconds=left), seed)
 

@@ -62,7 +62,11 @@ class Order:
 
 
 def find_order(
-    model: FactorGraph, rng: Generator, seconds: float = 10.0, restarts: int = 1_000_000
+    model: FactorGraph,
+    rng: Generator,
+    seconds: float = 10.0,
+    restarts: int = 1_000_000,
+    hopeless: float = math.inf,
 ) -> Order:
     """Order of least total table entries, by a search in proportion to that total.
 
@@ -74,11 +78,13 @@ def find_order(
     ----------
     restarts
         Most random eliminations to try, of the whole model or of a part; 0: greedy rules only.
+    hopeless
+        log₂ of the total entries above which greedy rules are enough, too.
     """
     seed = kernel_seed(rng)
     core = _core(model, peel=True)
     found = _greedy_search(core, seconds)
-    if restarts > 0 and found.total > _TINY and not core.complete:
+    if restarts > 0 and _TINY < found.total <= hopeless and not core.complete:
         found = _random_search(core, found, seed, seconds, restarts)
     return _whole(model, core, found.order, found.name)
 

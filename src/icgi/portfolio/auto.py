@@ -12,6 +12,7 @@ from icgi.inference import Budget, Engine, Marginals
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, find_order
 
+BEYOND = 2.0**24  # times the budget: the longest searches were seen to save a factor of 2^16
 PLANNED = 2**36  # separator entries up to which the exact memory is worked out
 YEAR = 365.25 * 86400
 ENTRIES_PER_SECOND = 3e8  # both passes of the junction tree, measured low on two cores
@@ -36,15 +37,23 @@ class Forecast:
         )
 
 
-def forecast(model: FactorGraph, rng: Generator, seconds: float = np.inf) -> Forecast:
+def forecast(
+    model: FactorGraph, rng: Generator, seconds: float = np.inf, hopeless: float = np.inf
+) -> Forecast:
     """Search an elimination order and predict what exact inference along it would cost."""
-    order = find_order(model, rng, seconds=seconds)
+    order = find_order(model, rng, seconds=seconds, hopeless=hopeless)
     if order.message_entries < PLANNED:
         needed: float = plan(model, order.variables).bytes_needed
     else:
         needed = 8 * order.message_entries  # the plan itself would be large, and cannot help
     work = 2.0 * 2.0 ** min(order.log2_entries, 1000.0)
     return Forecast(order, needed, work / ENTRIES_PER_SECOND)
+
+
+def hopeless(budget: Budget) -> float:
+    """log₂ of the entries of a greedy order that no search would bring down to any memory."""
+    # With a small budget a search still tells how much memory to ask for instead.
+    return float(np.log2(BEYOND * max(budget.table_bytes, Budget().table_bytes) / 8))
 
 
 def readable_seconds(count: float) -> str:
@@ -65,13 +74,15 @@ class Auto:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Forecast, then the junction tree or `BudgetError`."""
-        ahead = forecast(model, rng, JunctionTree().search_share * budget.seconds)
+        share = JunctionTree().search_share
+        ahead = forecast(model, rng, share * budget.seconds, hopeless(budget))
         refuse_beyond(ahead, budget)
         return solve(model, ahead.order, budget)
 
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> Engine:
         """Same engine with one order for many evidences, where exact fits without any evidence."""
-        ahead = forecast(model, rng, JunctionTree().search_share * budget.seconds)
+        share = JunctionTree().search_share
+        ahead = forecast(model, rng, share * budget.seconds, hopeless(budget))
         return AlongOrder(ahead.order) if ahead.fits(budget) else self
 
 
