@@ -30,12 +30,14 @@ def explain(refused: Refused, asked: Sequence[str], out: Path | None) -> None:
     if refused.engine not in ("auto", "jt"):
         return
     _say(f"Why: {_why(refused)}")
-    if spin_flip(refused.question.conditioned.model):
+    symmetric = spin_flip(refused.question.conditioned.model)
+    if symmetric:
         _say(
             "Note: the model has no field, so flipping all spins changes nothing: every marginal "
             "is exactly ½ by symmetry, and only log Z and pairs are left to compute."
         )
-    lines = [*_larger_budget(refused, words), *_planar(refused, words), *_others(words)]
+    flat = _planar(refused, words) if symmetric else []
+    lines = [*_larger_budget(refused, words), *flat, *_others(words)]
     if not lines:
         _say("This version has no approximate engine yet.")
     else:
@@ -82,8 +84,7 @@ def _machine_bytes() -> int:
 
 
 def _planar(refused: Refused, words: Sequence[str]) -> list[tuple[str, str]]:
-    model = refused.question.conditioned.model
-    if not spin_flip(model) or not planar(model):
+    if not planar(refused.question.conditioned.model):
         return []
     return [(shlex.join([*words, "--engine", "pfaffian"]), "exact: planar Ising without field")]
 
