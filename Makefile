@@ -36,6 +36,10 @@ bench: $(STAMP)  ## exact answers and speed against peers; set ICGI_DATA to the 
 	$(BIN)/python benchmarks/golden.py
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/parsing.py
+	$(BIN)/python benchmarks/classical.py
+	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/ttve.py
+	$(BIN)/python benchmarks/neural.py
 
 docs: $(STAMP)  ## the layout and the picture in the README
 	$(BIN)/python docs/layout.py

@@ -16,7 +16,7 @@ from icgi.exact.junction_tree import readable_bytes
 from icgi.portfolio.auto import readable_seconds
 
 _SHOWN = 4  # commands with other engines
-_FIRST = ("icgi", "ttve", "pt", "gbp", "lbp")  # general and most accurate first; then as listed
+_FIRST = ("ttve", "pt", "gbp", "lbp", "icgi")  # those that take large models first
 _LONGEST = 86400.0  # seconds of exact inference worth suggesting
 
 

@@ -6,17 +6,16 @@ import numpy as np
 import torch
 from numpy.random import Generator
 
-from icgi.errors import BudgetError, EvidenceError, UnsupportedModelError
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray
-from icgi.model.reduce import all_states, propagate
+from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.model.graph import FactorGraph, FloatArray
 from icgi.neural.general import GeneralNetwork
 from icgi.neural.general_batch import LEAST_VARIABLES, PairForm, collate, pair_form
+from icgi.neural.possible import possible_states
 
 CORE_STATES = 4096  # configurations of the core, all of which are summed
 MOST_TOKENS = 2048  # variables, auxiliaries included, times states; a minute on one core
 QUICK_TOKENS = 1024  # up to which several orders are tried
 LARGEST_BATCH = 256
-PROBING = 10**7  # table entries that looking for impossible states may read, once
 SINGLE = 4  # bytes
 
 
@@ -72,31 +71,6 @@ def _noise(
             size = len(forms[m].cards)
             noise[:, b, :size] = rngs[m].standard_normal((orders, size))
     return torch.from_numpy(noise)
-
-
-def possible_states(model: FactorGraph) -> BoolArray:
-    """States (n k) that may have probability: those whose assumption leaves every other one.
-
-    Arc consistency, then each state is assumed in turn as far as a bounded effort goes.
-    """
-    alive = propagate(model, all_states(model))
-    entries = sum(t.size for t in model.log_tables)
-    if not any(np.isneginf(t).any() for t in model.log_tables) or entries * alive.sum() > PROBING:
-        return alive
-    changed = True
-    while changed:
-        changed = False
-        for i, x in np.argwhere(alive & (alive.sum(1) > 1)[:, None]):
-            assumed = alive.copy()
-            assumed[i] = False
-            assumed[i, x] = True
-            try:
-                propagate(model, assumed)
-            except EvidenceError:
-                alive[i, x] = False
-                alive = propagate(model, alive)
-                changed = True
-    return alive
 
 
 def core_size(states: int, variables: int, core_states: int = CORE_STATES) -> int:
