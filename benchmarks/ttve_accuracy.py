@@ -29,6 +29,7 @@ from icgi.model.ordering import find_order
 
 LINES = Path(__file__).parent / "results" / "ttve_accuracy.jsonl"
 SEEDS = (42, 123, 456, 789, 1024)
+FRESH = (5042, 5123, 5456, 5789, 6024)  # for cells whose first seeds were seen during development
 EXACT_TABLE = 24  # log₂ entries up to which the junction tree gives the reference
 
 
@@ -44,10 +45,11 @@ class Cell:
     reference: str
     seconds: float = 1200.0  # wall clock, at most
     reference_rank: int = 64
+    seeds: tuple[int, ...] = SEEDS
 
 
-def cell(name, family, rank, goal, reference, **parameters):
-    return Cell(name, family, parameters, rank, goal, reference)
+def cell(name, family, rank, goal, reference, seeds=SEEDS, **parameters):
+    return Cell(name, family, parameters, rank, goal, reference, seeds=seeds)
 
 
 CELLS = [
@@ -57,8 +59,8 @@ CELLS = [
     cell("EA 3D L=4 β=1", "ea3d", 16, 1e-4, "exact", L=4),
     cell("EA 3D L=6 β=1", "ea3d", 32, 1e-2, "tempering", L=6),
     cell("WS n=100 k=6", "ws", 16, 1e-3, "exact", n=100, k=6),
-    cell("BA n=100 m=3", "ba", 16, 1e-2, "tempering", n=100, m=3),
-    cell("ER n=100 p=0.05", "er", 16, 2e-3, "tempering", n=100, p=0.05),
+    cell("BA n=100 m=3", "ba", 16, 1e-2, "tempering", FRESH, n=100, m=3),
+    cell("ER n=100 p=0.05", "er", 16, 2e-3, "tempering", FRESH, n=100, p=0.05),
     cell("SK n=50 β=1 h=0.1", "sk", 32, 5e-3, "tempering", n=50, beta=1.0, h=0.1),
     cell("SK n=50 β=3 h=0.5", "sk", 32, 5e-3, "tempering", n=50, beta=3.0, h=0.5),
     cell("SK n=100 β=2 h=0.5", "sk", 32, 1e-2, "tempering", n=100, beta=2.0, h=0.5),
@@ -220,8 +222,9 @@ def main() -> None:
     if sys.argv[1:2] == ["run"]:
         done = {(x["cell"], x["rank"], x["seed"]) for x in stored()}
         LINES.parent.mkdir(exist_ok=True)
-        for seed in SEEDS:
+        for k in range(len(SEEDS)):
             for c in CELLS:
+                seed = c.seeds[k]
                 if (c.name, c.rank, seed) in done or (sys.argv[2:] and sys.argv[2] not in c.name):
                     continue
                 line = run(c, seed)
