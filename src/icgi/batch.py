@@ -27,8 +27,8 @@ def run_batch(
     """Answer every question with its own random stream; `shared` says that all have one model.
 
     An engine may have a method `batch(models, budget, rngs, threads)` that gives the answers of
-    calls one by one (a sampler on a device: other draws of the same quality); then the seconds of
-    an answer are its share of the whole.
+    calls one by one (a sampler on a device: other draws of the same quality), or None where it has
+    no better way than one by one; the seconds of an answer are then its share of the whole.
     """
     if not questions:
         return []
@@ -39,9 +39,10 @@ def run_batch(
         began = time.perf_counter()
         parts = _conditioned(questions)
         answers = chosen.batch([part.model for part in parts], budget, streams, threads)
-        found = [lift(a, part.alive) for a, part in zip(answers, parts, strict=True)]
-        share = (time.perf_counter() - began) / len(questions)
-        return [Answer(*q, f, name, share) for q, f in zip(questions, found, strict=True)]
+        if answers is not None:
+            found = [lift(a, part.alive) for a, part in zip(answers, parts, strict=True)]
+            share = (time.perf_counter() - began) / len(questions)
+            return [Answer(*q, f, name, share) for q, f in zip(questions, found, strict=True)]
 
     def answer(number: int) -> Answer:
         began = time.perf_counter()

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+import icgi
 import zoo
 from icgi.data.families import FAMILIES
 from icgi.elimination.batched import batched_passes, same_shape
@@ -50,7 +51,7 @@ def test_shapes_are_compared() -> None:
 def test_the_engine_answers_a_batch_as_one_by_one() -> None:
     models = [FAMILIES["ea2d"].sample(np.random.default_rng(s), L=6) for s in range(3)]
     engine = TensorTrainElimination(rank=8, exact_entries=0, halving=False, samples=0, device="cpu")
-    found = engine.run(models, zoo.BUDGET, np.random.default_rng(0))
+    found = icgi.marginals_batch(models, engine=engine, budget=zoo.BUDGET)
     for model, answer in zip(models, found, strict=True):
         alone = zoo.run(engine, model)
         assert answer.status in (Status.CONVERGED, Status.EXACT)
@@ -61,7 +62,18 @@ def test_the_engine_answers_a_batch_as_one_by_one() -> None:
 def test_what_a_batch_cannot_settle_is_solved_alone() -> None:
     models = [FAMILIES["sk"].sample(np.random.default_rng(s), n=14, beta=3.0) for s in range(2)]
     engine = TensorTrainElimination(rank=2, max_rank=2, halving=False, samples=0, device="cpu")
-    exact = engine.run(models, zoo.BUDGET, np.random.default_rng(0))  # small tables: dense
+    exact = engine.batch(models, zoo.BUDGET, streams(2))  # small tables: dense
+    assert exact is not None
     assert [x.status for x in exact] == [Status.EXACT] * 2
-    mixed = engine.run([models[0], zoo.MODELS["chain"]], zoo.BUDGET, np.random.default_rng(0))
-    assert_allclose(mixed[1].probs, zoo.exact("chain").probs, atol=1e-9)
+
+
+def test_models_of_different_shapes_are_no_batch() -> None:
+    engine = TensorTrainElimination(device="cpu")
+    models = [zoo.MODELS["loop"], zoo.MODELS["chain"]]
+    assert engine.batch(models, zoo.BUDGET, streams(2)) is None
+    found = icgi.marginals_batch(models, engine=engine, budget=zoo.BUDGET)
+    assert_allclose(found[1].probs, zoo.exact("chain").probs, atol=1e-9)
+
+
+def streams(count: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(k) for k in range(count)]

@@ -86,18 +86,23 @@ class TensorTrainElimination:
             stats=_merged(parts),
         )
 
-    def run(self, models: Sequence[FactorGraph], budget: Budget, rng: Generator) -> list[Marginals]:
-        """Marginals of many models; with a `device` and one shape, all at once.
+    def batch(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        threads: int | None = None,
+    ) -> list[Marginals] | None:
+        """Marginals of many pairwise models of one shape at once on the `device`, else None.
 
         What the batch does not settle (small tables, unsound trains) is solved one by one.
         """
-        found: list[Marginals | None] = [None] * len(models)
-        if self.device is not None and len(models) > 1 and same_shape(models):
-            found = self._together(models, budget, rng)
-        clock = Clock(budget)
+        if self.device is None or len(models) < 2 or not same_shape(models):
+            return None
+        found = self._together(models, budget, rngs[0])
         return [
-            self(m, replace(budget, seconds=max(clock.left, 0.0)), rng) if done is None else done
-            for m, done in zip(models, found, strict=True)
+            self(model, budget, rng) if done is None else done
+            for model, rng, done in zip(models, rngs, found, strict=True)
         ]
 
     def _together(
