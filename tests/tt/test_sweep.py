@@ -15,7 +15,7 @@ from icgi.tt.contract import (
 )
 from icgi.tt.sweep import compress
 from icgi.tt.train import dense, inner
-from icgi.tt.truncate import by_gram, by_svd, inverse_factor
+from icgi.tt.truncate import by_gram, by_svd, inverse_factor, orthonormalise
 
 CASES = [(2, 3, 4, 2, 2), (3, 1, 2, 1, 4), (2, 4, 4, 1, 1), (4, 2, 3, 3, 1)]  # d a b v w
 
@@ -59,6 +59,33 @@ def test_inverse_factor_whitens_and_drops_null_directions(rng: np.random.Generat
     x, kept = inverse_factor(root @ root.T)
     assert kept == 4
     assert_allclose(x @ root @ root.T @ x.T, np.eye(4), atol=1e-9)
+
+
+@pytest.mark.parametrize("steep", [0.0, 0.5, 2.0])
+def test_orthonormalise_keeps_the_span(rng: np.random.Generator, steep: float) -> None:
+    mixed = rng.normal(size=(6, 6)) @ (10.0 ** (-steep * np.arange(6))[:, None] * np.eye(6, 9))
+    rows = mixed.copy()
+    orthonormalise(rows)
+    assert_allclose(rows @ rows.T, np.eye(6), atol=1e-9)
+    assert_allclose(mixed @ rows.T @ rows, mixed, atol=1e-10 * np.linalg.norm(mixed))
+
+
+def test_orthonormalise_of_dependent_rows_and_zeros(rng: np.random.Generator) -> None:
+    row = rng.normal(size=5)
+    rows = np.stack([row, np.zeros(5), 3.0 * row + 1e-16])
+    orthonormalise(rows)
+    assert_allclose(np.abs(rows[0] @ row), np.linalg.norm(row))
+    assert not rows[1].any()
+    assert abs(rows[0] @ rows[2]) < 1e-9
+
+
+def test_grams_cut_a_steep_bond_to_all_their_digits(rng: np.random.Generator) -> None:
+    decay = 10.0 ** (-0.5 * np.arange(32))
+    turn = np.linalg.qr(rng.normal(size=(32, 32)))[0]
+    left, right = (rng.normal(size=(32, 32)) * decay @ turn for _ in range(2))
+    a, b, _ = by_gram(left.T @ left, right.T @ right, 16)
+    full = left @ right.T
+    assert np.linalg.norm(full - left @ a @ b @ right.T) < 1e-11 * np.linalg.norm(full)
 
 
 @pytest.mark.parametrize("rank", [2, 5, 8])

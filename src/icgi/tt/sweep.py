@@ -12,6 +12,7 @@ import numpy as np
 from icgi.tt.contract import (
     absorb_left,
     dense_site,
+    dot_all,
     gram_left,
     gram_right,
     open_site,
@@ -83,12 +84,20 @@ def _projectors(left, right, over_left, over_right, rank, weight, tolerance, qr)
             la = triangle(np.concatenate((left, weight * np.ascontiguousarray(over_left.T))))
             ra = triangle(np.concatenate((right, weight * np.ascontiguousarray(over_right.T))))
         return by_svd(la, ra, rank, tolerance)
-    square = weight * weight
     return by_gram(
-        left + square * np.dot(over_left, over_left.T),
-        right + square * np.dot(over_right, over_right.T),
-        rank,
+        _with_overlap(left, over_left, weight), _with_overlap(right, over_right, weight), rank
     )
+
+
+@numba.njit(cache=True, nogil=True)
+def _with_overlap(gram, overlap, weight):  # type: ignore[no-untyped-def]
+    """Gram of a gauge stacked with λ times the overlap."""
+    out = np.dot(overlap, np.ascontiguousarray(overlap.T))
+    square = weight * weight
+    for i in range(len(gram)):
+        for j in range(len(gram)):
+            out[i, j] = gram[i, j] + square * out[i, j]
+    return out
 
 
 @numba.njit(cache=True, nogil=True)
@@ -166,17 +175,16 @@ def compress(  # type: ignore[no-untyped-def]
         )
         worst = max(worst, lost)
         discarded += lost * lost
-        before = np.sum(overlap * right_overlap[q])
+        before = dot_all(overlap, right_overlap[q])
         overlap = np.dot(a.T, overlap)
-        after = np.sum(overlap * np.dot(b, right_overlap[q]))
+        after = dot_all(overlap, np.dot(b, right_overlap[q]))
         if before * after > 0.0:
             drift += np.log(after / before)
         overlap, log = scaled(overlap)
         log_left += log
-        new = np.empty((core.shape[0], core.shape[1], a.shape[1]))
-        for x in range(core.shape[0]):
-            np.dot(core[x], a, new[x])
-        out[q], log = scaled(new)
+        d, bond, wide = core.shape
+        new = np.dot(core.reshape((d * bond, wide)), a)
+        out[q], log = scaled(new.reshape((d, bond, a.shape[1])))
         log_scale += log
         log_left -= log
         log_gauge -= log
