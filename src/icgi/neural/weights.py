@@ -7,7 +7,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from icgi.errors import CheckpointError
@@ -71,8 +70,3 @@ def _file(name: str) -> Path:
 def parameter_count(network: nn.Module) -> int:
     """Number of weights."""
     return sum(p.numel() for p in network.parameters())
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """Where the network lives."""
-    return next(network.parameters()).device
