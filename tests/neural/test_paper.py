@@ -14,6 +14,7 @@ from icgi.approx.lbp import LoopyBP
 from icgi.errors import CheckpointError, UnsupportedModelError
 from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
+from icgi.neural import local
 from icgi.neural.graphs import Graphs, Shape, make_batch
 from icgi.neural.paper import PaperConfig, PaperNetwork
 from icgi.neural.selection import gumbel
@@ -30,7 +31,15 @@ ABLATIONS = {
     "no distribute": {"distribute": False},
     "no elimination": {"autoregressive": False},
     "one at a time": {"parallel_rounds": False},
-}
+    "between states": {"attention": "states"},
+    "blocks": {"blocks": True, "rank": 6},
+    "belief": {"readout": "belief", "spread": 1.0},
+    "recurrent": {"autoregressive": False, "repeats": 3, "attention": "states"},
+    "messages": {
+        "autoregressive": False, "repeats": 3, "attention": "none", "readout": "belief",
+    },
+    "everything": {"attention": "states", "blocks": True, "readout": "belief", "spread": 1.0},
+}  # fmt: skip
 
 
 def network(trained: bool = True, config: PaperConfig = SMALL, seed: int = 0) -> PaperNetwork:
@@ -87,6 +96,78 @@ def test_untrained_beliefs_are_damped_belief_propagation(name: str, damping: flo
         assert_allclose(belief[..., head], expected, atol=1e-5)
 
 
+def lbp(name: str, sweeps: int, damping: float) -> np.ndarray:
+    engine = LoopyBP(damping=damping, schedule="flooding", tolerance=0.0)
+    budget = Budget(iterations=sweeps)
+    return engine(zoo.MODELS[name], budget, np.random.default_rng(0)).probs
+
+
+@pytest.mark.parametrize("attention", ["states", "none"])
+@pytest.mark.parametrize("name", ["loop", "grid-3x3", "mixed-cards", "ternary-factors"])
+def test_untrained_answers_with_the_belief_readout_are_belief_propagation(
+    name: str, attention: str
+) -> None:
+    config = replace(
+        SMALL, layers=2, repeats=3, autoregressive=False, readout="belief", attention=attention
+    )
+    alpha = network(False, config)(double([zoo.MODELS[name]])).detach().numpy()[0]
+    expected = lbp(name, 5, SMALL.damping)
+    assert_allclose(alpha / alpha.sum(1, keepdims=True), expected, atol=1e-5)
+
+
+def test_heads_that_begin_apart_are_sweeps_of_their_own_damping() -> None:
+    config = replace(SMALL, layers=4, autoregressive=False, damping=0.4, spread=1.2)
+    net = network(False, config)
+    belief = torch.softmax(net.run(double([zoo.MODELS["grid-3x3"]])).belief, 2).detach().numpy()[0]
+    for head, logit in enumerate((-1.2, 1.2)):
+        damping = 1.0 / (1.0 + np.exp(-logit) * 0.6 / 0.4)
+        assert_allclose(belief[..., head], lbp("grid-3x3", 4, damping), atol=1e-5)
+
+
+def gradient(net: PaperNetwork, graphs: Graphs) -> torch.Tensor:
+    """Gradients of the first beliefs by everything in message passing."""
+    net.zero_grad()
+    # the log-odds are bounded, so that what grows is the chain of sweeps
+    torch.softmax(net.run(graphs).belief, 2)[:, :, 0].sum().backward()
+    found = [p.grad.flatten() for n, p in net.named_parameters() if p.grad is not None]
+    return torch.cat(found)
+
+
+def test_gradients_of_stable_sweeps_are_what_differences_say() -> None:
+    torch.manual_seed(0)
+    config = replace(SMALL, layers=4, autoregressive=False, attention="none")
+    net = network(config=config)
+    scopes = [(i,) for i in range(4)] + [(i, i + 1) for i in range(3)]
+    rng = np.random.default_rng(0)
+    chain = zoo.random_model(rng, [2] * 4, scopes)
+    graphs = double([FactorGraph(chain.cards, chain.scopes, [0.3 * t for t in chain.log_tables])])
+    gradient(net, graphs)
+    p = net.layers[0].sweep.cavity
+    for head in range(SMALL.heads):
+        ends = []
+        for step in (1e-5, -1e-5):
+            with torch.no_grad():
+                p[head] += step
+                ends.append(float(torch.softmax(net.run(graphs).belief, 2)[:, :, 0].sum()))
+                p[head] -= step
+        assert float(p.grad[head]) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-4)
+
+
+def test_no_gradient_grows_from_sweep_to_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(SMALL, layers=24, damping=0.1, autoregressive=False, attention="none")
+    net = network(False, config)
+    rng = np.random.default_rng(1)
+    scopes = [(i,) for i in range(12)] + [(i, j) for i in range(12) for j in range(i)]
+    glass = zoo.random_model(rng, [2] * 12, scopes)
+    mild = FactorGraph(glass.cards, glass.scopes, [0.02 * t for t in glass.log_tables])
+    models = [FactorGraph(glass.cards, glass.scopes, [1.5 * t for t in glass.log_tables]), mild]
+    limited = [float(gradient(net, double([m])).norm()) for m in models]
+    monkeypatch.setattr(local, "_contained", lambda m, tilt, gate, ruler: (m, tilt, gate))
+    plain = [float(gradient(net, double([m])).norm()) for m in models]
+    assert plain[0] > 100 * limited[0]
+    assert limited[0] < 100 * limited[1]
+
+
 def test_lists_of_pairs_say_the_same_as_dense_pairs() -> None:
     config = replace(SMALL, autoregressive=False)
     net = network(False, config)
@@ -124,9 +205,11 @@ def check_rearranged(net: PaperNetwork, kind: str, seed: int) -> None:
         assert_allclose(moved[i, :card], plain[old, states[old]], rtol=1e-4, atol=1e-6)
 
 
-def test_padding_changes_nothing() -> None:
+@pytest.mark.parametrize("ablation", ["as it is", "no distribute", "everything"])
+@pytest.mark.parametrize("seed", [0, 2, 5])
+def test_padding_changes_nothing(seed: int, ablation: str) -> None:
     small, large = model("ternary"), zoo.MODELS["grid-3x3"]
-    net = network()
+    net = network(config=replace(SMALL, **ABLATIONS[ablation]), seed=seed)
     alone = net(double([small]))[0].detach()
     n, k = alone.shape
     shape = Shape(12, 5, {3: 4, 4: 1})

@@ -9,7 +9,13 @@ from scipy.sparse.csgraph import shortest_path
 from icgi.neural.arrange import FAR, after_elimination, distances
 from icgi.neural.paper import _closer, _filled, _rows_of
 from icgi.neural.selection import choose, gumbel, keys
-from icgi.neural.tensor_train import cores, dense_marginals, marginals, reconstruct
+from icgi.neural.tensor_train import (
+    cores,
+    dense_marginals,
+    marginals,
+    mixed_marginals,
+    reconstruct,
+)
 
 torch.set_num_threads(1)
 
@@ -38,6 +44,18 @@ def test_environment_products_are_the_marginals_of_the_dense_table(w: int, k: in
     off = ~torch.eye(w, dtype=torch.bool)
     assert_allclose(pairs[:, :, off], expected_pairs[:, :, off], atol=1e-12)
     assert unary[0, 0, 0, k - 1] == 0
+
+
+def test_mixtures_of_trains_have_the_mixed_marginals() -> None:
+    blocks = torch.stack([train(4, 3, 2, seed) for seed in (0, 1)], 2)  # b m a w k r r
+    share = torch.softmax(torch.randn(2, 3, 2, dtype=torch.float64), -1)
+    unary, pairs = mixed_marginals(blocks, share)
+    dense = torch.stack([reconstruct(blocks[:, :, a]) for a in (0, 1)], 2)
+    table = (dense * share.view(2, 3, 2, 1, 1, 1, 1)).sum(2)
+    expected_unary, expected_pairs = dense_marginals(table)
+    assert_allclose(unary, expected_unary, atol=1e-12)
+    off = ~torch.eye(4, dtype=torch.bool)
+    assert_allclose(pairs[:, :, off], expected_pairs[:, :, off], atol=1e-12)
 
 
 def test_a_long_train_neither_overflows_nor_vanishes() -> None:

@@ -6,15 +6,20 @@ tables floored at e⁻³⁰ and messages floored at e⁻³⁰ leave every sum ab
 
 import math
 import string
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from icgi.neural.graphs import FLOOR, Factors, Graphs
+from icgi.neural.heads import FLOOR as HEAD_FLOOR
+from icgi.neural.heads import MOST_LOG_SCALE
 
 HIDE = 1e6  # taken from the logarithm of states that do not exist; beyond any sum of messages
 MOST_HEARD = 15.0  # centred log belief that tokens are told
+MOST_SAID = 6.0  # centred log belief of an answer: a token must be able to correct it
 
 
 class Messages(NamedTuple):
@@ -74,15 +79,17 @@ class Sweep(nn.Module):
 
     a_{j→f} = b_j + tilt(h_j) − c m_{f→j}, where b_j is the belief. The tilt starts at zero, c at
     one and λ at the damping, for all variables: an untrained sweep is damped belief propagation.
+    `spread` moves log λ/(1 − λ) of the heads apart, since heads that begin alike say the same.
     """
 
-    def __init__(self, features: int, heads: int, damping: float) -> None:
+    def __init__(self, features: int, heads: int, damping: float, spread: float = 0.0) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(features)
         self.tilt = nn.Linear(features, heads, bias=False)
         self.gate = nn.Linear(features, heads, bias=False)
         share = min(max(damping, 1e-9), 1.0 - 1e-9)
-        self.damping = nn.Parameter(torch.full((heads,), math.log(share / (1.0 - share))))
+        first = math.log(share / (1.0 - share))
+        self.damping = nn.Parameter(first + spread * torch.linspace(-1.0, 1.0, heads))
         self.cavity = nn.Parameter(torch.ones(heads))
         self.read = nn.Linear(2 * heads, features)
         nn.init.zeros_(self.tilt.weight)
@@ -93,8 +100,11 @@ class Sweep(nn.Module):
     ) -> tuple[Tensor, Messages]:
         """Tokens that heard the new beliefs, and the new messages."""
         x = self.norm(tokens)
-        told = beliefs(model, messages) + self.tilt(x)  # b n k h
-        keep = torch.sigmoid(self.damping + self.gate(state_mean(x, model.states)))  # b n h
+        tilt, gate = self.tilt(x), self.gate(state_mean(x, model.states))
+        ruler: list[Tensor] = []
+        messages, tilt, gate = _contained(messages, tilt, gate, ruler)
+        told = beliefs(model, messages) + tilt  # b n k h
+        keep = torch.sigmoid(self.damping + gate)  # b n h
         pairs = messages.pairs
         if pairs.shape[1]:
             cavity = told[:, None] - self.cavity * pairs.transpose(1, 2)  # b i j y h
@@ -103,21 +113,85 @@ class Sweep(nn.Module):
             moved = share * pairs + (1.0 - share) * new
             pairs = torch.where(active.pairs[..., None, None] > 0, moved, pairs)
         groups = tuple(
-            self._group(told, keep, *parts)
+            self._group(told, keep, at_places(model.states[..., None], parts[2]), *parts)
             for parts in zip(
                 messages.groups, model.groups, model.scopes, active.groups, strict=True
             )
         )
-        heard = Messages(pairs, groups)
+        heard = _measured(Messages(pairs, groups), ruler)
         return tokens + self.read(hearing(beliefs(model, heard), model.states)), heard
 
     def _group(
-        self, told: Tensor, keep: Tensor, old: Tensor, table: Tensor, scopes: Tensor, active: Tensor
-    ) -> Tensor:
+        self, told: Tensor, keep: Tensor, states: Tensor,
+        old: Tensor, table: Tensor, scopes: Tensor, active: Tensor,
+    ) -> Tensor:  # fmt: skip
         cavity = at_places(told, scopes) - self.cavity * old  # b f a y h
         share = at_places(keep[:, :, None], scopes)
-        moved = share * old + (1.0 - share) * group_messages(table, cavity)
+        moved = share * old + (1.0 - share) * group_messages(table, cavity, states)
         return torch.where(active[..., None, None] > 0, moved, old)
+
+
+def _measured(messages: Messages, ruler: list[Tensor]) -> Messages:
+    if not torch.is_grad_enabled():
+        return messages
+    pairs, *groups = _same(_Measure, ruler, messages.pairs, *messages.groups)
+    return Messages(pairs, tuple(groups))
+
+
+def _contained(
+    messages: Messages, tilt: Tensor, gate: Tensor, ruler: list[Tensor]
+) -> tuple[Messages, Tensor, Tensor]:
+    """Same values; no graph's gradient leaves a sweep larger than it came.
+
+    Belief propagation is chaotic on frustrated models: over twenty sweeps gradients of single
+    graphs grow to 10¹³ while those of others stay near 1, and a batch is decided by one graph.
+    """
+    if not torch.is_grad_enabled():
+        return messages, tilt, gate
+    pairs, *groups = _same(_Limit, ruler, messages.pairs, *messages.groups)
+    (tilt,), (gate,) = _same(_Limit, ruler, tilt), _same(_Limit, ruler, gate)
+    return Messages(pairs, tuple(groups)), tilt, gate
+
+
+def _same(kind: Any, ruler: list[Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
+    found: tuple[Tensor, ...] = kind.apply(ruler, *parts)
+    return found
+
+
+def _graph_norm(parts: Sequence[Tensor]) -> Tensor:
+    """Norm of each graph's part of some tensors (b)."""
+    # in double precision: squares of 10²⁰ are beyond single
+    squares = [p.double().flatten(1).square().sum(1) for p in parts]
+    return torch.stack(squares).sum(0).sqrt()
+
+
+class _Measure(torch.autograd.Function):
+    """Identity that notes the norm of every graph's gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, ruler: list[Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
+        ctx.ruler = ruler
+        return tuple(p.view_as(p) for p in parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.ruler.append(_graph_norm(gradients))
+        return None, *gradients
+
+
+class _Limit(torch.autograd.Function):
+    """Identity whose gradient is scaled down, graph by graph, to the norm that was noted."""
+
+    @staticmethod
+    def forward(ctx: Any, ruler: list[Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
+        ctx.ruler = ruler
+        return tuple(p.view_as(p) for p in parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        norm = _graph_norm(gradients).clamp(min=1e-300)
+        share = (ctx.ruler[-1] / norm).clamp(max=1.0)
+        return None, *(g * share.to(g.dtype).view(-1, *[1] * (g.ndim - 1)) for g in gradients)
 
 
 def beliefs(model: Potentials, messages: Messages) -> Tensor:
@@ -137,11 +211,15 @@ def beliefs(model: Potentials, messages: Messages) -> Tensor:
 def pair_messages(model: Potentials, cavity: Tensor) -> Tensor:
     """Return log Σ_y exp θ_ij(x, y) + a_{j→i}(y), to i from j (b i j x h)."""
     weight = linear(cavity)[:, :, :, None]  # b i j 1 y h
-    return log_normalised((model.pairs[..., None] * weight).sum(-2))
+    found = (model.pairs[..., None] * weight).sum(-2)
+    return log_normalised(found, model.states[:, :, None, :, None])
 
 
-def group_messages(table: Tensor, cavity: Tensor) -> Tensor:
-    """Return log Σ exp(θ_f + Σ_{q≠p} a_q) over all places but p, for every p (b f a x h)."""
+def group_messages(table: Tensor, cavity: Tensor, states: Tensor) -> Tensor:
+    """Return log Σ exp(θ_f + Σ_{q≠p} a_q) over all places but p, for every p (b f a x h).
+
+    `states` are those of the variable at each place (b f a k 1).
+    """
     weight = linear(cavity)
     arity = cavity.shape[2]
     axes = [c for c in string.ascii_lowercase if c not in "bfh"][:arity]
@@ -152,7 +230,7 @@ def group_messages(table: Tensor, cavity: Tensor) -> Tensor:
         # contracting one place after the other never holds more than the table times the heads
         rule = f"bf{''.join(axes)}{terms}->bf{axes[p]}h"
         found.append(torch.einsum(rule, table, *(weight[:, :, q] for q in others)))
-    return log_normalised(torch.stack(found, 2))
+    return log_normalised(torch.stack(found, 2), states)
 
 
 def linear(log: Tensor) -> Tensor:
@@ -161,10 +239,11 @@ def linear(log: Tensor) -> Tensor:
     return torch.exp(torch.where(shifted < -0.5 * HIDE, shifted, shifted.clamp(min=FLOOR)))
 
 
-def log_normalised(x: Tensor) -> Tensor:
-    """Logarithms of positive numbers (… k h), the largest entry moved to 0."""
+def log_normalised(x: Tensor, states: Tensor) -> Tensor:
+    """Logarithms of positive numbers (… k h), the largest of states that exist (… k 1) at 0."""
     log = torch.log(x)
-    return log - log.amax(-2, keepdim=True).detach()
+    top = log.detach() + HIDE * (states - 1.0)
+    return (log - top.amax(-2, keepdim=True)) * states
 
 
 def hearing(belief: Tensor, states: Tensor) -> Tensor:
@@ -180,6 +259,35 @@ def state_mean(tokens: Tensor, states: Tensor) -> Tensor:
     """Mean over the states that exist (b n d) of tokens b n k d."""
     total = (tokens * states[..., None]).sum(2)
     return total / states.sum(-1, keepdim=True).clamp(min=1.0)
+
+
+class BeliefHead(nn.Module):
+    """α_x = e^c (softplus(W h_x + b) + 10⁻³) K p_x, where p are the beliefs, averaged over heads.
+
+    W and c start at zero: the untrained mean is belief propagation's. Paper: α comes from the token
+    alone; here the token corrects what the messages found, which a normalised token blurs, and
+    e^c lets α₀ grow without large weights.
+    """
+
+    def __init__(self, features: int, heads: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, 1)
+        self.scale = nn.Linear(features, 1)
+        self.mix = nn.Parameter(torch.full((heads,), 1.0 / heads))
+        for layer in (self.linear, self.scale):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, tokens: Tensor, belief: Tensor, states: Tensor) -> Tensor:
+        """Concentrations (b n k) of tokens b n k d and log beliefs b n k h."""
+        count = states.sum(-1, keepdim=True).clamp(min=1.0)
+        log = torch.log_softmax(belief, 2) * states[..., None]
+        log = log - log.sum(2, keepdim=True) / count[..., None]
+        said = (log * self.mix).sum(-1).clamp(-MOST_SAID, MOST_SAID)
+        p = torch.softmax(said - HIDE * (1.0 - states), -1)
+        scale = self.scale(state_mean(tokens, states)).clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE)
+        shape = (functional.softplus(self.linear(tokens)[..., 0]) + HEAD_FLOOR) * count * p
+        return torch.exp(scale) * shape.clamp(min=1e-7)
 
 
 def at_places(values: Tensor, scopes: Tensor) -> Tensor:

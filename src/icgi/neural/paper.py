@@ -16,9 +16,12 @@ from torch import Tensor, nn
 from icgi.errors import CheckpointError
 from icgi.neural.arrange import FAR, after_elimination
 from icgi.neural.encoder_paper import (
+    Attention,
     DistanceBias,
     LaplacianBias,
     PaperLayer,
+    between_tokens,
+    edge_features,
     heat_kernels,
     hidden_keys,
 )
@@ -26,6 +29,7 @@ from icgi.neural.graphs import Graphs
 from icgi.neural.heads import DirichletHead
 from icgi.neural.local import (
     Active,
+    BeliefHead,
     Messages,
     Potentials,
     all_active,
@@ -62,12 +66,20 @@ class PaperConfig:
     autoregressive: bool = True
     distribute: bool = True
     parallel_rounds: bool = True
+    # what follows was added later: weights that do not say it were trained without
+    attention: Attention = "variables"
+    blocks: bool = False  # the bond of a train knows the eliminated variable's state
+    readout: Literal["token", "belief"] = "token"
+    spread: float = 0.0  # of the heads' damping before training
+    repeats: int = 0  # of one further layer without elimination: the recurrent control
 
     def __post_init__(self) -> None:
         if self.features % self.heads or min(self.rank, self.layers, self.width) < 1:
             raise CheckpointError(
                 "features must be a multiple of heads, and rank, layers and width at least 1"
             )
+        if self.attention == "none" and self.autoregressive:
+            raise CheckpointError("elimination needs attention; set autoregressive to false")
 
 
 class Outcome(NamedTuple):
@@ -76,6 +88,7 @@ class Outcome(NamedTuple):
     alpha: Tensor  # b n k    Dirichlet concentrations
     belief: Tensor  # b n k h    log beliefs of the message passing, not normalised
     eliminated: Tensor  # b    variables
+    early: tuple[Tensor, ...] = ()  # concentrations after each layer, where they were asked for
 
 
 class _Gone(NamedTuple):
@@ -86,6 +99,7 @@ class _Gone(NamedTuple):
     alive: Tensor  # b n    before the round
     position: Tensor  # distances before the round, or the static kernels
     model: Potentials  # before the round, with the fill-in of those that went earlier
+    edges: Tensor | None  # features of its potentials
 
 
 class PaperNetwork(nn.Module):
@@ -96,21 +110,27 @@ class PaperNetwork(nn.Module):
         self.config = config
         self.low_precision = False  # bfloat16 in attention and MLPs; training on a GPU turns it on
         d, h = config.features, config.heads
-        make = partial(PaperLayer, d, h, config.damping, config.expansion)
+        make = partial(
+            PaperLayer, d, h, config.damping, config.expansion, config.spread, config.attention
+        )
         self.embed = nn.Linear(9, d)
         self.layers = nn.ModuleList(make() for _ in range(config.layers))
-        spd = config.positions == "spd"
-        self.bias = (DistanceBias if spd else LaplacianBias)(config.layers + 2, h)
+        if config.attention != "none":
+            spd = config.positions == "spd"
+            self.bias = (DistanceBias if spd else LaplacianBias)(config.layers + 2, h)
         if config.autoregressive:
             self.score = Score(d)
-            self.predict = Predictor(d, h, config.rank, config.hidden, config.width, config.factors)
+            self.predict = Predictor(
+                d, h, config.rank, config.hidden, config.width, config.factors, config.blocks
+            )
             self.told = nn.Linear(2, d, bias=False)
             self.refresh = nn.Linear(1, d)
-            self.again = make()
             if config.distribute:
                 self.back = make()
+        if config.autoregressive or config.repeats:
+            self.again = make()
         self.norm = nn.LayerNorm(d)  # as any Transformer of this kind ends; keeps rates comparable
-        self.head = DirichletHead(d)
+        self.head = BeliefHead(d, h) if config.readout == "belief" else DirichletHead(d)
 
     def forward(
         self,
@@ -118,9 +138,14 @@ class PaperNetwork(nn.Module):
         noise: Tensor | None = None,
         temperature: Tensor | None = None,
         steps: int | None = None,
+        early: bool = False,
     ) -> Tensor:
-        """Concentrations (b n k), tiny for states that do not exist; see `run`."""
-        return self.run(graphs, noise, temperature, steps).alpha
+        """Concentrations (b n k), tiny for states that do not exist; see `run`.
+
+        With `early` also what the head says after every layer, before the last (l b n k).
+        """
+        found = self.run(graphs, noise, temperature, steps, early)
+        return torch.stack([*found.early, found.alpha]) if early else found.alpha
 
     def run(
         self,
@@ -128,6 +153,7 @@ class PaperNetwork(nn.Module):
         noise: Tensor | None = None,
         temperature: Tensor | None = None,
         steps: int | None = None,
+        early: bool = False,
     ) -> Outcome:
         """Encode, eliminate, distribute, answer.
 
@@ -140,17 +166,30 @@ class PaperNetwork(nn.Module):
             τ of the relaxed choice; no gradient reaches the scores without it.
         steps
             Most variables to eliminate in each graph: partial elimination; as configured if absent.
+        early
+            Whether to answer after every layer too.
         """
+        config = self.config
         model = potentials(graphs)
         active, real = all_active(graphs), graphs.real
-        messages = silence(graphs, self.config.heads)
+        messages = silence(graphs, config.heads)
         tokens: Tensor = self.embed(_features(graphs))
-        position, biases = self._position(graphs), None
-        if graphs.dense:
-            biases = self.bias(position, slice(0, self.config.layers)) + hidden_keys(real)
-        for number, layer in enumerate(self.layers):
-            bias = None if biases is None else biases[number]
-            tokens, messages = layer(tokens, messages, model, active, bias, self.low_precision)
+        position, biases, edges = self._position(graphs), None, None
+        if graphs.dense and config.attention != "none":
+            biases = self.bias(position, slice(0, config.layers + 1)) + hidden_keys(real)
+            features = self._edge_features(graphs.pairs, model)
+            edges = None if features is None else between_tokens(features)
+        said: list[Tensor] = []
+        layers = [*self.layers]
+        if config.repeats and not config.autoregressive:
+            layers += [self.again] * config.repeats
+        for number, layer in enumerate(layers):
+            bias = None if biases is None else biases[min(number, config.layers)]
+            tokens, messages = layer(
+                tokens, messages, model, active, bias, self.low_precision, edges
+            )
+            if early:
+                said.append(self._answer(graphs, model, tokens, messages))
         eliminated = torch.zeros_like(real[:, 0])
         if self.config.autoregressive and graphs.dense:
             tokens, messages, left, tape = self._eliminate(
@@ -159,10 +198,24 @@ class PaperNetwork(nn.Module):
             eliminated = (real - left).sum(1)
             if self.config.distribute:
                 tokens, messages = self._distribute(tokens, messages, tape)
-        alpha = self.head(self.norm(tokens))
+        alpha = self._answer(graphs, model, tokens, messages)
+        return Outcome(alpha, beliefs(model, messages), eliminated, tuple(said))
+
+    def _answer(
+        self, graphs: Graphs, model: Potentials, tokens: Tensor, messages: Messages
+    ) -> Tensor:
+        tokens = self.norm(tokens)
+        if isinstance(self.head, BeliefHead):
+            alpha = self.head(tokens, beliefs(model, messages), graphs.states)
+        else:
+            alpha = self.head(tokens)
         alpha = torch.where(graphs.states > 0, alpha, ABSENT)
-        alpha = torch.where(real[..., None] > 0, alpha, 1.0)  # padding: anything finite
-        return Outcome(alpha, beliefs(model, messages), eliminated)
+        return torch.where(graphs.real[..., None] > 0, alpha, 1.0)  # padding: anything finite
+
+    def _edge_features(self, log_pairs: Tensor, model: Potentials) -> Tensor | None:
+        if self.config.attention != "states" and not self.config.blocks:
+            return None
+        return edge_features(log_pairs, model.states)
 
     def _position(self, graphs: Graphs) -> Tensor:
         if self.config.positions == "laplacian" and graphs.dense:
@@ -184,6 +237,7 @@ class PaperNetwork(nn.Module):
         config = self.config
         alive, adjacency = graphs.real, graphs.adjacency
         fill, current = torch.zeros_like(graphs.pairs), model
+        edges = self._edge_features(graphs.pairs, model)
         tape: list[_Gone] = []
         rounds, at_once = plan(config, alive.shape[1], steps)
         # by each graph's own size, so that padding does not decide
@@ -202,16 +256,18 @@ class PaperNetwork(nn.Module):
             chosen = choose(key, adjacency, alive, at_once, soft, torch.minimum(limit, left))
             left = left - chosen.valid.sum(1)
             near = _rows_of(adjacency, chosen)
-            factor = self.predict(tokens, messages, model.states, chosen, near, own)
+            factor = self.predict(tokens, messages, model.states, chosen, near, own, edges)
             fill = (fill + factor.pairs).clamp(-MOST_FILL, MOST_FILL)
             tokens = tokens + self.told(factor.unary)
             back = _coming_back(graphs, chosen.mask, alive, adjacency)
-            tape.append(_Gone(chosen.mask, back, alive, position, current))
+            between = None if edges is None else between_tokens(edges)
+            tape.append(_Gone(chosen.mask, back, alive, position, current, between))
             alive = alive * (1.0 - chosen.mask)
             adjacency = _filled(adjacency, near, alive)
             if config.positions == "spd":
                 position = _closer(position, chosen)
             current = model._replace(pairs=torch.exp(graphs.pairs + fill))
+            edges = self._edge_features((graphs.pairs + fill) * _wide(adjacency), model)
             degrees = torch.log1p(adjacency.sum(-1))[..., None]
             bias = self.bias(position, slice(config.layers, config.layers + 1))[0]
             new, messages = self.again(
@@ -221,6 +277,7 @@ class PaperNetwork(nn.Module):
                 _still_active(graphs, adjacency, alive),
                 bias + hidden_keys(alive),
                 self.low_precision,
+                None if edges is None else between_tokens(edges),
             )
             tokens = torch.where(alive[..., None, None] > 0, new, tokens)
         return tokens, messages, alive, tape
@@ -237,7 +294,7 @@ class PaperNetwork(nn.Module):
         for gone in reversed(tape):
             bias = self.bias(gone.position, slice(last, last + 1))[0] + hidden_keys(gone.alive)
             new, messages = self.back(
-                tokens, messages, gone.model, gone.active, bias, self.low_precision
+                tokens, messages, gone.model, gone.active, bias, self.low_precision, gone.edges
             )
             tokens = torch.where(gone.mask[..., None, None] > 0, new, tokens)
         return tokens, messages
@@ -328,6 +385,10 @@ def _still_active(graphs: Graphs, adjacency: Tensor, alive: Tensor) -> Active:
         whole = _at(alive, group.scopes).amin(-1) * group.present
         groups.append(whole[..., None].expand_as(group.scopes))
     return Active(adjacency, tuple(groups))
+
+
+def _wide(matrix: Tensor) -> Tensor:
+    return matrix[..., None, None]
 
 
 def _at(values: Tensor, scopes: Tensor) -> Tensor:

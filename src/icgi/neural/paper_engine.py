@@ -13,6 +13,7 @@ from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
 from icgi.model.reduce import restrict
+from icgi.neural.encoder_paper import EDGE
 from icgi.neural.graphs import LARGEST_TABLE, make_batch
 from icgi.neural.paper import PaperConfig, plan
 from icgi.neural.possible import possible_states
@@ -92,6 +93,10 @@ def bytes_needed(config: PaperConfig, model: FactorGraph, dense: bool) -> int:
         w = min(config.width, n)
         messages = n * n * (k * k * (6 + 2 * h) + 7 * k * h + h * (config.layers + 6))
         factor = at_once * w * k * (3 * r * r + 4 * config.hidden + 6 * w * (k + r))
+        if config.blocks:
+            factor = factor * k // 2
+        if config.attention == "states":
+            messages += (n * k) ** 2 * (6 * h + 4 * EDGE)
         pairs = messages + factor + config.rounds * 2 * n * n
     return int(SINGLE * (tokens + lists + pairs))
 

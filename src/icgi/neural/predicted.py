@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from icgi.neural.encoder_paper import EDGE, HIDE
 from icgi.neural.local import Messages, state_mean
 from icgi.neural.selection import Chosen
-from icgi.neural.tensor_train import cores, dense_marginals, marginals
+from icgi.neural.tensor_train import cores, dense_marginals, marginals, mixed_marginals
 
 DENSE_WIDTH = 5  # neighbours of a dense table (the ablation without tensor trains)
 DENSE_ENTRIES = 1024
@@ -37,14 +38,28 @@ class Predictor(nn.Module):
     """Predicts factors over the neighbours of eliminated variables, and reads their marginals.
 
     Paper: a linear map from the node's embedding; here one hidden layer of the eliminated
-    variable's mean token, the neighbour's token of the state and the messages on their edge,
-    because cores are indexed by state and shared over places.
+    variable's token, the neighbour's token of the state, the messages on their edge and its
+    potential, because cores are indexed by state and shared over places.
+
+    With `blocks` the bond is (state a of the eliminated variable, one of r/2 copies) and cores are
+    block-diagonal in a: φ = Σ_a q(a) Π_k G_k^a[x_k], the form of eq. ve-step. A bond that does not
+    know a cannot tell whether two neighbours agree or disagree through the variable.
     """
 
     def __init__(
-        self, features: int, heads: int, rank: int, hidden: int, width: int, kind: FactorKind
+        self,
+        features: int,
+        heads: int,
+        rank: int,
+        hidden: int,
+        width: int,
+        kind: FactorKind,
+        blocks: bool = False,
     ) -> None:
         super().__init__()
+        self.blocks = blocks and kind == "tt"
+        if self.blocks:
+            rank = max(1, rank // 2)  # copies: r = 16 for two states
         self.rank, self.width, self.kind = rank, width, kind
         self.norm = nn.LayerNorm(features)
         self.own = nn.Linear(features, hidden)
@@ -53,6 +68,12 @@ class Predictor(nn.Module):
         self.core = nn.Linear(hidden, rank * rank if kind == "tt" else rank)
         if kind == "dense":
             self.entry = nn.Linear(rank, 1)
+        if self.blocks:
+            self.pair = nn.Linear(EDGE, hidden, bias=False)
+            self.share = nn.Linear(features, 1, bias=False)
+            nn.init.normal_(self.pair.weight, std=0.5)
+            with torch.no_grad():  # copies begin apart: dense random cores forget within two places
+                self.core.bias.copy_((4.0 * torch.eye(rank) - 3.0).flatten())
         self.gate = nn.Linear(features, 1)
         nn.init.zeros_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
@@ -65,6 +86,7 @@ class Predictor(nn.Module):
         chosen: Chosen,
         near: Tensor,
         score: Tensor,
+        edges: Tensor | None = None,
     ) -> Factor:
         """Read the factors of one round.
 
@@ -75,17 +97,48 @@ class Predictor(nn.Module):
         score
             Decides the order of a train (b n), largest first: cores do not commute, and an order
             by number would make answers depend on numbering.
+        edges
+            `edge_features` of the current graph (b n n k k 4), for `blocks`.
         """
         x = self.norm(tokens)
         around = self._neighbours(near, score, states.shape[2])
         exists = _rows(states, around.place) * around.inside[..., None]  # b m w k
         pooled = _rows(state_mean(x, states), chosen.which)  # b m d
         hidden = _rows(self.other(x), around.place)  # b m w k c
-        hidden = hidden + self.own(pooled)[:, :, None, None]
-        hidden = functional.gelu(hidden + self.edge(_edge(messages, around.place, chosen.which)))
-        unary, pairs = self._read(self.core(hidden), exists, around.inside)
+        hidden = hidden + self.edge(_edge(messages, around.place, chosen.which))
+        if self.blocks and edges is not None:
+            unary, pairs = self._by_state(x, hidden, exists, states, chosen, around, edges)
+        else:
+            hidden = functional.gelu(hidden + self.own(pooled)[:, :, None, None])
+            unary, pairs = self._read(self.core(hidden), exists, around.inside)
         gate = self.gate(pooled)[..., 0] * chosen.weight
         return _sum_up(unary, pairs, exists, around, chosen.weight, gate, tokens.shape[1])
+
+    def _by_state(
+        self,
+        x: Tensor,
+        hidden: Tensor,
+        exists: Tensor,
+        states: Tensor,
+        chosen: Chosen,
+        around: Neighbours,
+        edges: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Marginals of the mixture over states a of the eliminated variable."""
+        b, m, w, k = exists.shape
+        own = _rows(x, chosen.which)  # b m a d
+        place = chosen.which[:, :, None] * edges.shape[1] + around.place
+        theta = _rows(edges.flatten(1, 2), place).transpose(2, 3)  # b m a w k 4
+        hidden = functional.gelu(
+            hidden[:, :, None] + self.own(own)[:, :, :, None, None] + self.pair(theta)
+        )  # b m a w k c
+        raw = self.core(hidden).view(b, m * k, w, k, self.rank, self.rank)
+        inside = around.inside[:, :, None].expand(-1, -1, k, -1).reshape(b, m * k, w)
+        there = exists[:, :, None].expand(-1, -1, k, -1, -1).reshape(b, m * k, w, k)
+        train = cores(raw, there, inside).view(b, m, k, w, k, self.rank, self.rank)
+        mine = _rows(states, chosen.which)  # b m a
+        share = torch.softmax(self.share(own)[..., 0] + HIDE * (mine - 1.0), -1)
+        return mixed_marginals(train, share)
 
     def _neighbours(self, near: Tensor, score: Tensor, k: int) -> Neighbours:
         # Paper: φ over all of N(v); here over `width` neighbours at most, because the products

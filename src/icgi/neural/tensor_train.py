@@ -33,33 +33,46 @@ def cores(raw: Tensor, states: Tensor, inside: Tensor) -> Tensor:
 
 
 def marginals(train: Tensor) -> tuple[Tensor, Tensor]:
-    """Unary (b m w k) and pairwise (b m w w k k) marginals of trains in the gauge of `cores`.
+    """Unary (b m w k) and pairwise (b m w w k k) marginals of trains in the gauge of `cores`."""
+    return mixed_marginals(train[:, :, None], train.new_ones(*train.shape[:2], 1))
+
+
+def mixed_marginals(train: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Same of Σ_a share_a φ_a, trains whose cores are block-diagonal in a.
 
     p(x_j) = L_j G_j[x_j] 1 and p(x_j, x_l) = L_j G_j[x_j] (Π_{j<i<l} Ḡ_i) G_l[x_l] 1, where Ḡ sums
     over states and L_j = 1ᵀ/r Ḡ_1 ⋯ Ḡ_{j−1} is the environment from the left.
 
     Paper: the first and the last core are a row and a column; here all are r × r and the ends are
     closed with ones, because which place is last differs between the factors of a batch.
+
+    Parameters
+    ----------
+    train
+        Cores of every block (b m a w k r r).
+    share
+        Weights of the blocks (b m a), summing to one over a.
     """
-    b, m, w, k, r, _ = train.shape
-    flat = train.flatten(0, 1)  # bm w k r r
-    summed = flat.sum(2).unbind(1)  # w times bm r r
-    left = [train.new_full((b * m, 1, r), 1.0 / r)]
+    b, m, a, w, k, r, _ = train.shape
+    flat = train.flatten(0, 2)  # bma w k r r
+    summed = flat.sum(2).unbind(1)  # w times bma r r
+    left = [(share / r).reshape(-1, 1, 1).expand(-1, 1, r)]
     for matrix in summed[:-1]:
         left.append(left[-1] @ matrix)
-    opened = (torch.stack(left, 1)[:, :, None] @ flat)[..., 0, :]  # bm w k r
-    unary = opened.sum(-1)
+    opened = (torch.stack(left, 1)[:, :, None] @ flat)[..., 0, :]  # bma w k r
+    unary = opened.sum(-1).view(b, m, a, w, k).sum(2)
     apart = torch.eye(w, device=train.device, dtype=train.dtype)
     # row j of step l begins as L_j G_j[x] at l = j and is carried on by the places after it
-    begin = (opened[:, :, None] * apart[:, :, None, None]).view(b * m, w, w * k, r).unbind(1)
-    carried = torch.zeros_like(begin[0])  # bm jk r
+    begin = (opened[:, :, None] * apart[:, :, None, None]).view(b * m * a, w, w * k, r).unbind(1)
+    carried = torch.zeros_like(begin[0])  # bma jk r
     before = []
     for place in range(w):
         before.append(carried)
         carried = torch.baddbmm(begin[place], carried, summed[place])
-    closed = flat.sum(-1)  # bm w y r    G[y] 1
-    upper = (torch.stack(before, 1) @ closed.mT).view(b, m, w, w, k, k)  # l j x y, zero for j ≥ l
-    return unary.view(b, m, w, k), upper.mT + upper.transpose(2, 3)
+    closed = flat.sum(-1)  # bma w y r    G[y] 1
+    upper = (torch.stack(before, 1) @ closed.mT).view(b, m, a, w, w, k, k).sum(2)
+    # l j x y, zero for j ≥ l
+    return unary, upper.mT + upper.transpose(2, 3)
 
 
 def reconstruct(train: Tensor) -> Tensor:
