@@ -9,14 +9,24 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from icgi.neural.paper import PaperNetwork
+from icgi.neural.paper import PaperConfig, PaperNetwork
 from icgi.neural.weights import load_weights, save_weights
-from icgi.train.config import PAPER, PAPER_SCHEDULE, PAPER_TINY, TrainConfig, from_json, to_json
+from icgi.train.config import (
+    MESSAGES,
+    PAPER,
+    PAPER_RECURRENT,
+    PAPER_SCHEDULE,
+    PAPER_TINY,
+    TrainConfig,
+    from_json,
+    to_json,
+)
 from icgi.train.graph_data import GraphExamples, SpinExamples, draw, start_drawing
 from icgi.train.graph_task import GraphTask, graph_errors, temperature
 from icgi.train.labels import label
 from icgi.train.loop import run_task
 from icgi.train.mixture import Range, draw_many
+from icgi.train.parallel import Group
 
 torch.set_num_threads(1)
 
@@ -88,6 +98,41 @@ def test_learning_reaches_every_part_of_the_network(tmp_path: Path) -> None:
     assert still == []
 
 
+def test_the_controls_differ_from_the_papers_network_in_the_network_alone() -> None:
+    applied = []
+    for config in (PAPER, PAPER_RECURRENT, MESSAGES):
+        assert dataclasses.replace(config, network=PAPER.network) == PAPER
+        net = config.network
+        assert isinstance(net, PaperConfig)
+        rounds = net.rounds * (1 + net.distribute) if net.autoregressive else net.repeats
+        applied.append(net.layers + rounds)
+    assert applied == [applied[0]] * 3
+
+
+@pytest.mark.parametrize("control", [PAPER_RECURRENT, MESSAGES])
+def test_the_controls_learn(control: TrainConfig, tmp_path: Path) -> None:
+    tiny = {k: getattr(PAPER_TINY.network, k) for k in ("features", "heads", "layers")}
+    network = dataclasses.replace(control.network, **tiny, repeats=3)
+    work = task(dataclasses.replace(PAPER_TINY, network=network, steps=60, deep_weight=0.5))
+    torch.manual_seed(PAPER_TINY.seed)
+    before = work.validate(PaperNetwork(work.settings).eval())[0]
+    assert work.validate(run_task(work, tmp_path).network)[0] < 0.6 * before
+
+
+def test_answers_after_earlier_layers_count_where_they_are_weighed() -> None:
+    late = torch.zeros(())
+    found = []
+    for weight in (0.0, 0.5):
+        work = task(dataclasses.replace(PAPER_TINY, deep_weight=weight, batch=4))
+        torch.manual_seed(0)
+        network = work.network()
+        batch = work.batches(Group())[0]
+        batch.draw(0, 0.0)
+        found.append(float(work.loss(network, batch, late).detach()))
+    # untrained, every answer is belief propagation's, a little earlier or later
+    assert found[0] < found[1] < 3.0 * found[0]
+
+
 def test_drawn_models_are_labelled_exactly_and_padded() -> None:
     data = graphs(10)
     batch = data[slice(0, 10)]
@@ -121,7 +166,7 @@ def test_temperature_falls_to_its_last_value() -> None:
 
 
 def test_configurations_survive_their_text() -> None:
-    for config in (PAPER, PAPER_SCHEDULE, PAPER_TINY):
+    for config in (PAPER, PAPER_RECURRENT, MESSAGES, PAPER_SCHEDULE, PAPER_TINY):
         assert from_json(to_json(config)) == config
     assert (PAPER_SCHEDULE.rate, PAPER_SCHEDULE.batch, PAPER_SCHEDULE.warm_up) == (3e-4, 32, 2000)
     assert (PAPER_SCHEDULE.gamma, PAPER_SCHEDULE.effective) == (5.0, 1000.0)

@@ -29,6 +29,7 @@ class Bucket:
     count: int  # training models
     share: int = 1  # steps in a round of all buckets
     most_beta: float = 3.0
+    batch: int | None = None  # models a step; the run's if none
     kind: Literal["spins", "any"] = "spins"  # any: several states, large factors, zeros
 
 
@@ -54,6 +55,7 @@ class TrainConfig:
     clip: float = 1.0
     average: float = 0.998  # decay of the weights' moving average
     l1_weight: float = 0.3  # of L1 next to KL
+    deep_weight: float = 0.0  # of the answers after earlier layers, of networks that give them
     composite_weight: float = 1e-3  # of the paper's loss, which is about M_eff · KL
     composite_from: float = 0.3  # share of the schedule after which it counts
     gamma: float = 5.0
@@ -121,9 +123,21 @@ FAST = TrainConfig(
 )
 """The shipped `icgi-fast`."""
 
+PAPER_NETWORK = PaperConfig(
+    damping=0.5, spread=1.5, attention="states", blocks=True, readout="belief"
+)
+
 PAPER_TINY = TrainConfig(
-    network=PaperConfig(
-        features=32, heads=4, layers=2, rank=4, hidden=16, width=6, rounds=2, at_once=4
+    network=dataclasses.replace(
+        PAPER_NETWORK,
+        features=32,
+        heads=4,
+        layers=2,
+        rank=4,
+        hidden=16,
+        width=6,
+        rounds=2,
+        at_once=4,
     ),
     buckets=(Bucket(8, 10, 0, 32),),
     context_sweeps=(),
@@ -138,29 +152,49 @@ PAPER_TINY = TrainConfig(
 """The paper's network, small: overfits 32 small models on a CPU in under a minute."""
 
 PAPER = TrainConfig(
-    network=PaperConfig(),
+    network=PAPER_NETWORK,
     buckets=(
         Bucket(10, 32, 0, 24576, share=3, most_beta=2.5),
-        Bucket(6, 20, 0, 6144, share=1, most_beta=2.0, kind="any"),
+        Bucket(6, 20, 0, 6144, share=1, most_beta=2.0, batch=64, kind="any"),
     ),
     context_sweeps=(100,),
     context_share=0.2,
-    steps=12_000,
+    steps=3000,
     batch=128,
-    rate=4e-4,
-    warm_up=300,
+    rate=5e-4,
+    warm_up=200,
     average=0.995,
-    validate_every=250,
+    deep_weight=0.5,
+    validate_every=500,
 )
-"""The shipped `icgi-paper`.
+"""The paper's network, and the two controls below, at equal steps.
 
-Paper: rate 3·10⁻⁴, 2,000 warm-up steps, batches of 32, 200 epochs; here larger batches, a shorter
-warm-up and 4·10⁻⁴, because minutes of one GPU make some thousand steps. `PAPER_SCHEDULE` is the
-paper's.
+Paper: rate 3·10⁻⁴, 2,000 warm-up steps, batches of 32, 200 epochs, nothing asked of earlier layers;
+here larger batches, a shorter warm-up, 5·10⁻⁴ and half a loss for the answers after the encoder's
+layers, because minutes of one GPU make some thousand steps. `PAPER_SCHEDULE` is the paper's.
 """
 
+PAPER_RECURRENT = dataclasses.replace(
+    PAPER, network=dataclasses.replace(PAPER_NETWORK, autoregressive=False, repeats=16)
+)
+"""Same encoder without elimination: one further layer as often as rounds go and come back."""
+
+MESSAGES = dataclasses.replace(
+    PAPER,
+    network=dataclasses.replace(PAPER_NETWORK, autoregressive=False, repeats=16, attention="none"),
+)
+"""Message passing that starts as belief propagation, and no attention; else as the recurrent."""
+
 PAPER_SCHEDULE = dataclasses.replace(
-    PAPER, steps=200_000, batch=32, rate=3e-4, warm_up=2000, average=0.999, validate_every=1000
+    PAPER,
+    buckets=tuple(dataclasses.replace(b, batch=None) for b in PAPER.buckets),
+    steps=200_000,
+    batch=32,
+    rate=3e-4,
+    warm_up=2000,
+    average=0.999,
+    deep_weight=0.0,
+    validate_every=1000,
 )
 """The paper's schedule to the letter, for a run of days."""
 
@@ -169,5 +203,7 @@ PRESETS = {
     "fast": FAST,
     "paper-tiny": PAPER_TINY,
     "paper": PAPER,
+    "paper-recurrent": PAPER_RECURRENT,
+    "messages": MESSAGES,
     "paper-schedule": PAPER_SCHEDULE,
 }

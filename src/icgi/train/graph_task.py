@@ -10,7 +10,7 @@ from icgi.neural import losses
 from icgi.neural.graphs import in_batches
 from icgi.neural.paper import PaperConfig, PaperNetwork, plan
 from icgi.neural.selection import gumbel
-from icgi.train.config import TrainConfig
+from icgi.train.config import Bucket, TrainConfig
 from icgi.train.evaluate import rank_correlation
 from icgi.train.graph_data import Batch, Examples
 from icgi.train.parallel import Group
@@ -41,20 +41,33 @@ class GraphTask:
 
     def batches(self, group: Group) -> list["GraphBatches"]:
         """One source of batches for each bucket."""
-        return [GraphBatches(self.config, data, group) for data in self.data]
+        pairs = zip(self.config.buckets, self.data, strict=True)
+        return [GraphBatches(self.config, bucket, data, group) for bucket, data in pairs]
 
     def loss(self, network: nn.Module, batch: "GraphBatches", late: Tensor) -> Tensor:
-        """KL + w·L1, plus the paper's composite loss once `late` is 1."""
+        """KL + w·L1, plus the paper's composite loss once `late` is 1.
+
+        What the head says after earlier layers counts too, with weights that rise to `deep_weight`.
+        """
         drawn = batch.take()
         config = self.config
-        alpha = network(drawn.graphs, batch.noise, batch.temperature)
-        warm = losses.kl(alpha, drawn.reference)
-        warm = warm + config.l1_weight * losses.l1(alpha, drawn.reference)
+        deep = config.deep_weight > 0
+        said = network(drawn.graphs, batch.noise, batch.temperature, early=deep)
+        alpha = said[-1] if deep else said
+        warm = self._warm(alpha, drawn.reference)
+        early = len(said) - 1 if deep else 0
+        for k in range(early):
+            share = config.deep_weight * 2.0 * (k + 1) / (early * (early + 1))
+            warm = warm + share * self._warm(said[k], drawn.reference)
         paper = losses.composite(
             alpha, drawn.reference, drawn.spread, config.gamma, config.effective
         )
         total = warm + late * config.composite_weight * paper
         return losses.graph_mean(total, drawn.graphs.real)
+
+    def _warm(self, alpha: Tensor, reference: Tensor) -> Tensor:
+        far = losses.l1(alpha, reference)
+        return losses.kl(alpha, reference) + self.config.l1_weight * far
 
     def validate(self, network: nn.Module) -> list[float]:
         """MAE on every validation set, in single precision and with the order of the test."""
@@ -65,9 +78,10 @@ class GraphTask:
 class GraphBatches:
     """The batch of one bucket, in arrays that stay where they are."""
 
-    def __init__(self, config: TrainConfig, data: Examples, group: Group) -> None:
+    def __init__(self, config: TrainConfig, bucket: Bucket, data: Examples, group: Group) -> None:
         self.config, self.data, self.group = config, data, group
-        self.own = config.batch // group.count
+        self.whole = bucket.batch or config.batch
+        self.own = self.whole // group.count
         rounds = 1
         if isinstance(config.network, PaperConfig):
             rounds = plan(config.network, data.variables)[0] or 1
@@ -81,7 +95,7 @@ class GraphBatches:
         """Choose models, noise and context by seed and step, τ by progress."""
         config = self.config
         rng = torch.Generator().manual_seed(1_000_003 * config.seed + step)
-        whole = config.batch
+        whole = self.whole
         index = torch.randint(self.data.size, (whole,), generator=rng)
         kind = torch.randint(max(1, len(config.context_sweeps)), (whole,), generator=rng)
         told = torch.rand(whole, generator=rng) < config.context_share
