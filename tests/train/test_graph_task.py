@@ -22,6 +22,7 @@ from icgi.train.config import (
     to_json,
 )
 from icgi.train.graph_data import GraphExamples, SpinExamples, draw, start_drawing
+from icgi.train.graph_run import MeasuredSet, compare, measure
 from icgi.train.graph_task import GraphTask, graph_errors, temperature
 from icgi.train.labels import label
 from icgi.train.loop import run_task
@@ -117,6 +118,20 @@ def test_the_controls_learn(control: TrainConfig, tmp_path: Path) -> None:
     torch.manual_seed(PAPER_TINY.seed)
     before = work.validate(PaperNetwork(work.settings).eval())[0]
     assert work.validate(run_task(work, tmp_path).network)[0] < 0.6 * before
+
+
+def test_a_comparison_gives_every_network_the_same_steps(tmp_path: Path) -> None:
+    small = dataclasses.replace(PAPER_TINY, batch=4, validate_every=5)
+    other = dataclasses.replace(small.network, autoregressive=False, repeats=1, attention="none")
+    runs = {"first": small, "second": dataclasses.replace(small, network=other)}
+    data = spins(small)
+    found = compare(runs, [data], [data], tmp_path, 2.0, lambda text: None)
+    assert found["first"].steps == found["second"].steps > 0
+    sets = [MeasuredSet("spins", data, 16), MeasuredSet("any", graphs(4), 2, 0.01)]
+    best = min(line["mae"][0] for line in found["second"].history)
+    table = measure(found["second"].network, sets, lambda text: None)
+    assert table["spins"]["mae"] == pytest.approx(best, abs=1e-4)
+    assert table["any"]["label_error"] == 0.01
 
 
 def test_answers_after_earlier_layers_count_where_they_are_weighed() -> None:

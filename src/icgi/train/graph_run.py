@@ -1,7 +1,13 @@
 """A training run of the paper's network, from drawing its data to the table of its errors."""
 
-from collections.abc import Callable
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -21,6 +27,7 @@ from icgi.train.graph_data import (
 )
 from icgi.train.graph_task import GraphTask, errors_and_rank
 from icgi.train.labels import label
+from icgi.train.loop import Result, run_task
 from icgi.train.mixture import Dense, Range, draw_many
 
 Say = Callable[[str], None]
@@ -40,7 +47,8 @@ class GraphJob:
         self, task: GraphTask, network: PaperNetwork, count: int, pool: Executor | None, say: Say
     ) -> Table:
         """Errors on the validation mix, on every test set and on every family."""
-        return measure(network, list(task.validation), count, str(task.device), say)
+        sets = sets_to_measure(list(task.validation), count, str(task.device))
+        return measure(network, sets, say)
 
 
 def prepare(
@@ -93,32 +101,75 @@ def _held_out(config: TrainConfig, pool: Executor | None, device: str) -> Dense:
     return evaluate.validation_models(config.mixture, 512, pool)
 
 
-def measure(
-    network: PaperNetwork,
-    validation: list[Examples],
-    tests: int,
-    device: str,
-    say: Say,
-) -> Table:
-    """Errors on the validation mix, on every test set and on every family."""
+class MeasuredSet(NamedTuple):
+    """Labelled models to measure on."""
+
+    name: str
+    data: Examples
+    batch: int  # models at once
+    label_error: float | None = None  # standard error of the references, where they have one
+
+
+def sets_to_measure(validation: Sequence[Examples], tests: int, device: str) -> list[MeasuredSet]:
+    """The validation mix, every test set (on a GPU, which labels them) and every family."""
+    names = ["validation mix N ≤ 32", "validation mix of any kind"]
+    sets = [MeasuredSet(names[min(k, 1)], data, 128) for k, data in enumerate(validation)]
+    for name, models in evaluate.test_sets(tests).items() if device.startswith("cuda") else ():
+        known = evaluate.long_labels(models, device)
+        sets.append(MeasuredSet(name, SpinExamples(known), 16, float(known.spread.mean() / 8**0.5)))
+    sets += [
+        MeasuredSet(f"family{make.__name__}", _family(make, 64).to(device), 64) for make in DRAWS
+    ]
+    return sets
+
+
+def measure(network: PaperNetwork, sets: Sequence[MeasuredSet], say: Say) -> Table:
+    """Errors on every set."""
     network.eval()
     network.low_precision = False
     table: Table = {}
-
-    def record(name: str, data: Examples, batch: int, **more: float) -> None:
+    for name, data, batch, label_error in sets:
         error, rank = errors_and_rank(network, data, batch)
-        table[name] = {"mae": float(error.mean()), "rank": float(rank), "models": data.size, **more}
-        say(f"{name}: " + " ".join(f"{key}={value:.4f}" for key, value in table[name].items()))
-
-    for k, data in enumerate(validation):
-        record("validation mix N ≤ 32" if k == 0 else "validation mix of any kind", data, 128)
-    for name, models in evaluate.test_sets(tests).items() if device.startswith("cuda") else ():
-        known = evaluate.long_labels(models, device)
-        label_error = float(known.spread.mean() / 8**0.5)
-        record(name, SpinExamples(known), 16, label_error=label_error)
-    for make in DRAWS:
-        record(f"family{make.__name__}", _family(make, 64).to(device), 64)
+        row = {"mae": float(error.mean()), "rank": float(rank), "models": float(data.size)}
+        if label_error is not None:
+            row["label_error"] = label_error
+        table[name] = row
+        say(f"{name}: " + " ".join(f"{key}={value:.4f}" for key, value in row.items()))
     return table
+
+
+def compare(
+    runs: Mapping[str, TrainConfig],
+    data: Sequence[Examples],
+    validation: Sequence[Examples],
+    out: Path,
+    seconds: float,
+    say: Say,
+    total: float = math.inf,
+) -> dict[str, Result]:
+    """Train networks on the same data, the later ones for as many steps as the first has made.
+
+    Parameters
+    ----------
+    seconds
+        Length of the first one's schedule.
+    total
+        Of all of them; where it runs out, schedules end with fewer steps, as their results say.
+    """
+    found: dict[str, Result] = {}
+    end = time.perf_counter() + total
+    for name, config in runs.items():
+        steps, limit = 1_000_000, seconds
+        if found:
+            steps = next(iter(found.values())).steps
+            limit = max(1.0, (end - time.perf_counter()) / (len(runs) - len(found)))
+        task = GraphTask(dataclasses.replace(config, steps=steps, seconds=limit), data, validation)
+        found[name] = run_task(task, out / name, partial(_tell, say, name))
+    return found
+
+
+def _tell(say: Say, name: str, line: dict[str, Any]) -> None:
+    say(f"{name} {line}")
 
 
 def _family(make: Draw, count: int) -> GraphExamples:
