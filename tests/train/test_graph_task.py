@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from icgi.neural.paper import PaperConfig, PaperNetwork
-from icgi.neural.weights import load_weights, save_weights
+from icgi.neural.weights import load_weights, save_weights, shipped
 from icgi.train.config import (
     MESSAGES,
     PAPER,
@@ -185,6 +185,11 @@ def test_configurations_survive_their_text() -> None:
         assert from_json(to_json(config)) == config
     assert (PAPER_SCHEDULE.rate, PAPER_SCHEDULE.batch, PAPER_SCHEDULE.warm_up) == (3e-4, 32, 2000)
     assert (PAPER_SCHEDULE.gamma, PAPER_SCHEDULE.effective) == (5.0, 1000.0)
+
+
+def test_the_stored_configuration_is_that_of_the_shipped_weights() -> None:
+    path = Path(__file__).parents[2] / "docs" / "models" / "paper" / "train.json"
+    assert from_json(path.read_text()).network == shipped("icgi-paper").config
 
 
 def test_weights_survive_the_disk(tmp_path: Path) -> None:
