@@ -124,7 +124,7 @@ FAST = TrainConfig(
 """The shipped `icgi-fast`."""
 
 PAPER_NETWORK = PaperConfig(
-    damping=0.7, spread=1.5, attention="states", blocks=True, readout="belief"
+    damping=0.5, spread=1.5, attention="states", blocks=True, readout="belief"
 )
 
 PAPER_TINY = TrainConfig(
