@@ -21,7 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from icgi.data.families import FAMILIES
 from icgi.neural.engine import concentrations, require_ising, spins_from
-from icgi.neural.fast import FastConfig, FastNetwork, Spins
+from icgi.neural.fast import FastConfig, FastNetwork
+from icgi.neural.spins import Spins
 
 RESULTS = Path(__file__).parent / "results" / "neural.jsonl"
 SIZES = {32: (1, 64, 512), 64: (1, 64, 512), 100: (1, 64, 256)}

@@ -3,9 +3,8 @@
 import numpy as np
 import torch
 
-from icgi.neural.arrange import distances
 from icgi.neural.closed_form import enumerate_core
-from icgi.neural.fast import Spins
+from icgi.neural.spins import Spins, make_spins
 
 torch.set_num_threads(1)
 
@@ -14,8 +13,7 @@ def batch(couplings: np.ndarray, fields: np.ndarray, real: np.ndarray | None = N
     j = torch.as_tensor(couplings, dtype=torch.float64)
     h = torch.as_tensor(fields, dtype=torch.float64)
     ones = torch.ones_like(h) if real is None else torch.as_tensor(real, dtype=torch.float64)
-    zero = torch.zeros_like(h)
-    return Spins(j, h, ones, distances((j != 0).double()), zero, zero)
+    return make_spins(j, h, ones)
 
 
 def random_batch(seed: int, b: int, n: int, p: float = 0.4, scale: float = 0.8) -> Spins:

@@ -8,7 +8,9 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from icgi.neural.fast import FastConfig, FastNetwork, Spins, remaining, taken
+from icgi.neural.fast import FastConfig, FastNetwork
+from icgi.neural.shrink import remaining, taken
+from icgi.neural.spins import make_spins
 
 SMALL = FastConfig(features=16, heads=2, layers=1, hidden=8, encode_every=3)
 
@@ -65,11 +67,9 @@ def test_order_of_variables_does_not_matter() -> None:
     spins = ising.random_batch(4, 3, 11)
     net = network(trained=True)
     order = torch.as_tensor(np.random.default_rng(0).permutation(11))
-    moved = Spins(
-        spins.couplings[:, order][:, :, order], spins.fields[:, order], spins.real[:, order],
-        spins.distances[:, order][:, :, order], spins.estimate[:, order],
-        spins.reliability[:, order],
-    )  # fmt: skip
+    moved = make_spins(
+        spins.couplings[:, order][:, :, order], spins.fields[:, order], spins.real[:, order]
+    )
     assert_allclose(net(moved, 5).detach(), net(spins, 5)[:, order].detach(), rtol=1e-7, atol=1e-9)
 
 
@@ -80,10 +80,11 @@ def test_relabelling_states_swaps_the_answer() -> None:
     net = network(trained=True)
     gauge = torch.as_tensor(np.random.default_rng(1).choice([-1.0, 1.0], (3, 11)))
     turned = replace(
-        spins,
-        couplings=spins.couplings * gauge[:, :, None] * gauge[:, None],
-        fields=spins.fields * gauge,
-        estimate=spins.estimate * gauge,
+        make_spins(
+            spins.couplings * gauge[:, :, None] * gauge[:, None], spins.fields * gauge, spins.real
+        ),
+        estimate=known * gauge,
+        reliability=known.abs(),
     )
     plain = net(spins, 5)
     expected = torch.where(gauge[..., None] > 0, plain, plain.flip(-1))

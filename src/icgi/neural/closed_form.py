@@ -38,14 +38,20 @@ def log_2cosh(y: Tensor) -> Tensor:
 
 
 def project(
-    row: Tensor, field: Tensor, means: Tensor, present: Tensor, widening: Tensor | None = None
+    row: Tensor,
+    field: Tensor,
+    means: Tensor,
+    present: Tensor,
+    correlation: Tensor | None = None,
+    widening: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Fields and couplings among the neighbours that summing a spin out leaves behind.
 
-    The factor log f(s) = log 2cosh(θ_v + Σ_k J_vk s_k) is projected onto fields and pairs under
-    independent spins of the given means: ΔJ_jk = E[D_j D_k log f], F_j = E[D_j log f], where
-    D_j g = (g(s_j = 1) − g(s_j = −1))/2 and all but two spins enter as a Gaussian. Exact for up
-    to two neighbours.
+    The factor log f(s) = log 2cosh(θ_v + Σ_k J_vk s_k) is projected onto fields and pairs where
+    spins of the given means and correlations are: ΔJ_jk = E[D_j D_k log f], F_j = E[D_j log f],
+    D_j g = (g(s_j = 1) − g(s_j = −1))/2, and all but two spins enter as a Gaussian. (For Gaussian
+    variables these are the coefficients of the best quadratic in mean square, correlated or not.)
+    Exact for up to two neighbours.
 
     Parameters
     ----------
@@ -55,8 +61,10 @@ def project(
         Means (b w) of its neighbours.
     present
         1 for neighbours, 0 for others (b w); `row` is zero for the others.
+    correlation
+        Correlations (b w w) of the spins, 0 on the diagonal; independent if absent.
     widening
-        Factor (b) on the Gaussian's variance, for what independent spins leave out; 1 if absent.
+        Factor (b) on the Gaussian's variance; 1 if absent.
 
     Returns
     -------
@@ -64,21 +72,19 @@ def project(
     """
     nodes = constant(NODES, row.device, row.dtype)
     weights = constant(WEIGHTS, row.device, row.dtype)
-    shift = row * means  # b w
-    spread = row * row * (1.0 - means * means)
+    one_out, two_out = _spreads(row, means, present, correlation)
     if widening is not None:
-        spread = spread * widening[:, None]
+        one_out, two_out = one_out * widening[:, None], two_out * widening[:, None, None]
+    shift = row * means  # b w
     a = (field + shift.sum(-1))[:, None] - shift  # b w    the field without j
-    v = (spread.sum(-1)[:, None] - spread).clamp(min=0.0)
-    one = a[..., None] + (v[..., None] + SMALL).sqrt() * nodes  # b w q
+    one = a[..., None] + (one_out[..., None] + SMALL).sqrt() * nodes  # b w q
     alone = 0.5 * (log_2cosh(one + row[..., None]) - log_2cosh(one - row[..., None]))
     alone = (alone * weights).sum(-1)  # b w    one neighbour exact, the others Gaussian
 
     a = a[:, :, None] - shift[:, None, :]  # b w w    the field without j and k
-    v = (v[:, :, None] - spread[:, None, :]).clamp(min=0.0)
     plus = (row[:, :, None] + row[:, None, :])[..., None]
     minus = (row[:, :, None] - row[:, None, :])[..., None]
-    two = a[..., None] + (v[..., None] + SMALL).sqrt() * nodes  # b w w q
+    two = a[..., None] + (two_out[..., None] + SMALL).sqrt() * nodes  # b w w q
     f = log_2cosh(torch.stack([two + plus, two + minus, two - minus, two - plus]))
     up_up, up_down, down_up, down_down = (f * weights).sum(-1)  # b w w
     pairs = present[:, :, None] * present[:, None, :]
@@ -93,6 +99,30 @@ def project(
     slope = tilt + coupling * means[:, None, :]
     others = total / (total + SMALL)
     return (1.0 - others) * alone + (share * slope).sum(-1), coupling
+
+
+def _spreads(
+    row: Tensor, means: Tensor, present: Tensor, correlation: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Variance of Σ J s over all neighbours but j (b w), and over all but j and k (b w w).
+
+    Zero where no neighbour is left, not a rounding error whose root has a huge gradient.
+    """
+    scaled = row * (1.0 - means * means).clamp(min=1e-6).sqrt()  # b w    J_k σ_k
+    own = scaled * scaled
+    if correlation is None:
+        one_out = own.sum(-1)[:, None] - own
+        two_out = one_out[:, :, None] - own[:, None, :]
+    else:
+        shared = scaled * (scaled[:, None] * correlation).sum(-1)  # b w    with all others
+        total = (own + shared).sum(-1)
+        lost = own + 2.0 * shared
+        one_out = total[:, None] - lost
+        both = 2.0 * scaled[:, :, None] * scaled[:, None] * correlation
+        two_out = one_out[:, :, None] - lost[:, None] + both
+    degree = present.sum(-1)
+    one_out = one_out.clamp(min=0.0) * (degree > 1).to(row.dtype)[:, None]
+    return one_out, two_out.clamp(min=0.0) * (degree > 2).to(row.dtype)[:, None, None]
 
 
 def restore(row: Tensor, field: Tensor, means: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,6 +258,23 @@ def inexactness(couplings: Tensor) -> Tensor:
     p1, p2, p3 = a.sum(-1), (a * a).sum(-1), (a * a * a).sum(-1)
     triples = (p1**3 - 3.0 * p1 * p2 + 2.0 * p3) / 6.0
     return triples.clamp(min=0.0) * ((couplings != 0).sum(-1) > 2)
+
+
+def cheapest(
+    couplings: Tensor, fields: Tensor, real: Tensor, jitter: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One-hot choice (b n) of the spin to eliminate, and what it loses (b).
+
+    Padding goes first, then the least inexact, after its loss was multiplied by `jitter` (b n).
+    Among those that lose nothing the weakest goes first: a rule that does not look at numbering.
+    """
+    with torch.no_grad():
+        loss = inexactness(couplings)
+        strength = torch.tanh(couplings).abs().sum(-1) + 0.1 * fields.abs()
+        cost = torch.where(loss > 0, loss * jitter, -0.5 / (1.0 + strength))
+        cost = cost + 2.0 * (real - 1.0)
+        pick = one_hot(cost.argmin(1), cost.shape[1]).to(cost.dtype)
+        return pick, (pick * loss).sum(1)
 
 
 def one_hot(index: Tensor, count: int) -> Tensor:

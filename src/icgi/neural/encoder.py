@@ -8,12 +8,12 @@ from torch.nn import functional
 
 from icgi.neural.closed_form import constant, signs_like
 
-EDGE_FEATURES = 5
+EDGE_FEATURES = 6
 HIDE = 1e4  # taken from the logits of padding: softmax then gives it nothing, and no NaN
 
 
-def edge_features(couplings: Tensor) -> Tensor:
-    """Features (b 5 n 2 n 2) of token pairs; all but the last vanish with the coupling."""
+def edge_features(couplings: Tensor, correlation: Tensor) -> Tensor:
+    """Features (b 6 n 2 n 2) of token pairs; all but the last two vanish with the coupling."""
     s = signs_like(couplings)
     n = couplings.shape[1]
     together = (s[:, None] * s).view(1, 1, 2, 1, 2)
@@ -22,7 +22,8 @@ def edge_features(couplings: Tensor) -> Tensor:
     t = torch.tanh(j)
     eye = torch.eye(n, device=s.device, dtype=s.dtype)[None, :, None, :, None]
     other_state = (eye * (0.5 - 0.5 * together)).expand_as(j)
-    return torch.stack([j, t, (raw * raw).expand_as(j), t * t, other_state], 1)
+    r = correlation[:, :, None, :, None] * together
+    return torch.stack([j, t, (raw * raw).expand_as(j), t * t, r, other_state], 1)
 
 
 def distance_classes(d: Tensor, count: int) -> Tensor:

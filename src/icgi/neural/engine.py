@@ -16,7 +16,8 @@ from icgi.model.ising import IsingArrays, as_ising
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from icgi.neural.fast import FastNetwork, Spins
+    from icgi.neural.fast import FastNetwork
+    from icgi.neural.spins import Spins
 
 MOST_VARIABLES = 512  # beyond, every step's dense n × n arrays take longer than sampling does
 SINGLE = 4  # bytes
@@ -33,7 +34,7 @@ class IcgiNetwork:
 
     variant: Literal["fast", "paper"] = "fast"
     core: int = 16  # fast: variables left at the end, whose 2^core states are all summed
-    orders: int = 4  # fast: elimination orders, whose concentrations are averaged
+    orders: int = 4  # fast: elimination orders; their mean is the answer, their spread a warning
     steps: int | None = None  # paper: most variables to eliminate; none: as trained
     device: str = "cpu"
 
@@ -197,8 +198,7 @@ def spins_from(arrays: Sequence[IsingArrays], device: str) -> "Spins":
     """Padded batch of models without context."""
     import torch
 
-    from icgi.neural.arrange import distances
-    from icgi.neural.fast import Spins
+    from icgi.neural.spins import make_spins
 
     n = max(max((len(a.fields) for a in arrays), default=0), 1)
     couplings = np.zeros((len(arrays), n, n), np.float32)
@@ -209,11 +209,8 @@ def spins_from(arrays: Sequence[IsingArrays], device: str) -> "Spins":
         couplings[b, i, j] = couplings[b, j, i] = a.couplings
         fields[b, : len(a.fields)] = a.fields
         real[b, : len(a.fields)] = 1.0
-    j_ = torch.from_numpy(couplings).to(device)
-    h = torch.from_numpy(fields).to(device)
-    zero = torch.zeros_like(h)
-    near = distances((j_ != 0).to(h.dtype))
-    return Spins(j_, h, torch.from_numpy(real).to(device), near, zero, zero)
+    arrays_there = (torch.from_numpy(x).to(device) for x in (couplings, fields, real))
+    return make_spins(*arrays_there)
 
 
 def order_noise(rngs: Sequence[Generator], sizes: Sequence[int], orders: int) -> "Tensor":
@@ -227,15 +224,21 @@ def order_noise(rngs: Sequence[Generator], sizes: Sequence[int], orders: int) ->
 
 
 def concentrations(network: "FastNetwork", spins: "Spins", core: int, noise: "Tensor") -> "Tensor":
-    """Dirichlet concentrations (b n 2), averaged over elimination orders.
+    """Dirichlet concentrations (b n 2) of several elimination orders together."""
+    found = orders_of(network, spins, core, noise)
+    alpha: Tensor = network.precision(found, spins.mean, spins.real)
+    return alpha
+
+
+def orders_of(network: "FastNetwork", spins: "Spins", core: int, noise: "Tensor") -> "Tensor":
+    """Concentrations (1+o b n 2) that each elimination order finds.
 
     The first order is the best by cost; the others come from costs times e^{z/2} with the given
-    noise z (o b n). Averaging α weighs each order's answer by how sure it is.
+    noise z (o b n).
     """
     import torch
 
     size = min(core, spins.fields.shape[1])
-    alpha: Tensor = network(spins, size)
-    for draw in noise.to(spins.fields):
-        alpha = alpha + network(spins, size, torch.exp(0.5 * draw))
-    return alpha / (1 + len(noise))
+    found = [network(spins, size)]
+    found += [network(spins, size, torch.exp(0.5 * draw)) for draw in noise.to(spins.fields)]
+    return torch.stack(found)

@@ -1,13 +1,13 @@
 """`icgi:fast`: elimination in closed form with learned corrections, for binary pairwise models.
 
 Spins are eliminated one by one, the one that loses least first; each step is the algebra of
-`closed_form` plus corrections that start at zero. The last `core` spins are summed exactly. Then
-the spins come back in reverse with means and covariances, and a head corrects each mean and says
-how sure it is.
+`closed_form`, with the correlations that a first pass found (`spins`), plus corrections that start
+at zero. The last `core` spins are summed exactly. Then the spins come back in reverse with means
+and covariances, and a head corrects each mean and says how sure it is.
 Where the algebra is exact (no spin had more than two neighbours when it went), corrections are off.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -16,18 +16,22 @@ from torch.nn import functional
 
 from icgi.neural.arrange import after_elimination
 from icgi.neural.closed_form import (
+    SMALL,
     bounded,
+    cheapest,
     enumerate_core,
-    inexactness,
-    one_hot,
     project,
     restore,
     signs_like,
 )
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes, edge_features
 from icgi.neural.heads import TiltedDirichletHead
+from icgi.neural.precision import Precision
+from icgi.neural.shrink import bordered, positions, remaining, remaining_pairs, taken
+from icgi.neural.spins import Spins
 
-ROW_FEATURES = 8
+ROW_FEATURES = 10
+SIGNALS = 4  # of how far a mean can be trusted, for the head
 MOST_HEARD = 4.0  # half log-odds that tokens are told; beyond, gradients of atanh explode
 
 
@@ -43,34 +47,6 @@ class FastConfig:
     classes: int = 8  # distances that attention tells apart
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Spins:
-    """A batch of Ising models exp(Σ J s s + Σ θ s), padded to one size, and what is known of them.
-
-    `estimate` and `reliability` are optional context: the half log-odds that another method found
-    for each spin, and log(1 + 1/(standard error² + 10⁻⁴))/10 of its probability, 0 for none.
-    """
-
-    couplings: Tensor  # b n n
-    fields: Tensor  # b n
-    real: Tensor  # b n    0 for padding
-    distances: Tensor  # b n n
-    estimate: Tensor  # b n
-    reliability: Tensor  # b n
-
-    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Spins":
-        """Same batch elsewhere."""
-        return Spins(*(getattr(self, f.name).to(device, dtype) for f in fields(self)))
-
-    def __getitem__(self, index: Tensor | slice) -> "Spins":
-        return Spins(*(getattr(self, f.name)[index] for f in fields(self)))
-
-    def without_context(self) -> "Spins":
-        """Same batch with no estimates."""
-        zero = torch.zeros_like(self.fields)
-        return replace(self, estimate=zero, reliability=zero)
-
-
 class _Live(NamedTuple):
     """What is left during elimination: each array's axis 1 runs over the remaining spins."""
 
@@ -78,7 +54,9 @@ class _Live(NamedTuple):
     fields: Tensor
     real: Tensor
     distances: Tensor
+    correlation: Tensor  # b n n
     tokens: Tensor  # b n 2 d
+    mean: Tensor  # b n    of the first pass
     estimate: Tensor
     reliability: Tensor
     jitter: Tensor
@@ -89,9 +67,12 @@ class _Gone(NamedTuple):
     """A spin as it was when it went."""
 
     row: Tensor  # b n    couplings to those that were left
+    correlation: Tensor  # b n    with those, by the first pass
     left: Tensor  # b n    original numbers of those
     field: Tensor  # b
     tokens: Tensor  # b 2 d
+    loss: Tensor  # b    `inexactness` of the step
+    mean: Tensor  # b    of the first pass
     estimate: Tensor  # b
     reliability: Tensor  # b
     id: Tensor  # b
@@ -113,17 +94,21 @@ class FastNetwork(nn.Module):
         super().__init__()
         self.config = config
         d, h, c = config.features, config.heads, config.classes
-        self.embed = nn.Linear(8, d)
+        self.embed = nn.Linear(10, d)
         self.refresh = nn.Linear(3, d)
         self.layers = nn.ModuleList(EncoderLayer(d, h, c) for _ in range(config.layers))
         self.again = EncoderLayer(d, h, c)
         self.correct = Corrections(d, config.hidden)
-        self.back = nn.Linear(2, d)
+        self.back = nn.Linear(3, d)
         self.cross = CrossLayer(d, h, ROW_FEATURES)
-        self.believe = nn.Linear(d + 1, 1)  # weight of the context's estimate
-        nn.init.zeros_(self.believe.weight)
-        nn.init.constant_(self.believe.bias, -3.0)
-        self.head = TiltedDirichletHead(d)
+        weigh = nn.Linear(config.hidden, 1)
+        nn.init.zeros_(weigh.weight)
+        nn.init.constant_(weigh.bias, -1.0)
+        self.believe = nn.Sequential(  # weight of the context's estimate
+            nn.Linear(d + SIGNALS + 2, config.hidden), nn.GELU(), weigh
+        )
+        self.head = TiltedDirichletHead(d, SIGNALS)
+        self.precision = Precision()  # of several orders together; used by `engine.concentrations`
 
     def forward(self, spins: Spins, core: int, jitter: Tensor | None = None) -> Tensor:
         """Concentrations (b n 2) of states +1 and −1.
@@ -136,17 +121,17 @@ class FastNetwork(nn.Module):
             Factors (b n) on the cost of eliminating each spin, to draw other orders; 1 if absent.
         """
         live = self._start(spins, torch.ones_like(spins.fields) if jitter is None else jitter)
-        learned = torch.zeros_like(spins.fields[:, :1])  # b 1    1 once a step was inexact
+        lost = torch.zeros_like(spins.fields[:, :1])  # b 1    0 while every step was exact
         started = torch.zeros_like(spins.fields[:, 0])  # b    1 once padding is gone
         tape: list[_Gone] = []
         for t in range(spins.fields.shape[1] - core):
             if t and live.fields.shape[1] % self.config.encode_every == 0:
                 live = self._encode_again(live, started)
-            gone, live, inexact, was_real = self._eliminate(live)
-            learned = torch.maximum(learned, inexact[:, None])
+            gone, live, was_real = self._eliminate(live)
+            lost = lost + gone.loss[:, None]
             started = torch.maximum(started, was_real)
             tape.append(gone)
-        return self._distribute(live, tape, learned)
+        return self._distribute(live, tape, lost)
 
     def _start(self, spins: Spins, jitter: Tensor) -> _Live:
         s = signs_like(spins.fields)[:, None]
@@ -163,16 +148,19 @@ class FastNetwork(nn.Module):
             -1,
         )  # b n 4
         even = even[:, :, None].expand(-1, -1, 2, -1)
-        tokens = self.embed(torch.cat([odd, torch.tanh(odd), known, torch.tanh(known), even], -1))
-        edges = edge_features(spins.couplings)
+        first = spins.mean[:, :, None, None] * s
+        first_logit = torch.atanh(spins.mean.clamp(-0.999, 0.999))[:, :, None, None] * s
+        parts = [odd, torch.tanh(odd), known, torch.tanh(known), first, first_logit, even]
+        tokens = self.embed(torch.cat(parts, -1))
+        edges = edge_features(spins.couplings, spins.correlation)
         classes = distance_classes(spins.distances, self.config.classes)
         for layer in self.layers:
             tokens = layer(tokens, edges, classes, spins.real)
         b, n = spins.fields.shape
-        ids = torch.arange(n, device=s.device).expand(b, n)
+        ids = torch.arange(n, device=s.device).repeat(b, 1)
         return _Live(
-            spins.couplings, spins.fields, spins.real, spins.distances, tokens, spins.estimate,
-            spins.reliability, jitter, ids,
+            spins.couplings, spins.fields, spins.real, spins.distances, spins.correlation, tokens,
+            spins.mean, spins.estimate, spins.reliability, jitter, ids,
         )  # fmt: skip
 
     def _encode_again(self, live: _Live, started: Tensor) -> _Live:
@@ -183,51 +171,57 @@ class FastNetwork(nn.Module):
         news = torch.cat([odd, torch.tanh(odd), degree.expand_as(odd)], -1)
         tokens = self.again(
             live.tokens + self.refresh(news),
-            edge_features(live.couplings),
+            edge_features(live.couplings, live.correlation),
             distance_classes(live.distances, self.config.classes),
             live.real,
         )
         started = started[:, None, None, None]
         return live._replace(tokens=torch.where(started > 0, tokens, live.tokens))
 
-    def _eliminate(self, live: _Live) -> tuple[_Gone, _Live, Tensor, Tensor]:
-        """Take out the spin that loses least; also 1 (b) where inexact, 1 (b) where no padding."""
-        pick = cheapest(live)  # b n
-        row = remaining(taken(live.couplings, pick), pick)
+    def _eliminate(self, live: _Live) -> tuple[_Gone, _Live, Tensor]:
+        """Take out the spin that loses least; also 1 (b) where it was no padding."""
+        pick, loss = cheapest(live.couplings, live.fields, live.real, live.jitter)
+        row, couplings = remaining_pairs(live.couplings, pick)
+        to, near = remaining_pairs(live.distances, pick)
+        related, correlation = remaining_pairs(live.correlation, pick)
         gone = _Gone(
             row,
+            related,
             remaining(live.ids, pick),
             taken(live.fields, pick),
             taken(live.tokens, pick),
+            loss,
+            taken(live.mean, pick),
             taken(live.estimate, pick),
             taken(live.reliability, pick),
             taken(live.ids, pick.to(live.ids.dtype)),
         )
-        to = remaining(taken(live.distances, pick), pick)
-        rows_kept = remaining(live.couplings, pick)
-        couplings = remaining(rows_kept.mT, pick).mT
-        d = remaining(remaining(live.distances, pick).mT, pick).mT
-        present = (row != 0).to(row.dtype)
-        inexact = (present.sum(1) > 2).to(row.dtype)
         left = _Live(
             couplings,
             remaining(live.fields, pick),
             remaining(live.real, pick),
-            after_elimination(d, to),
+            after_elimination(near, to),
+            correlation,
             remaining(live.tokens, pick),
+            remaining(live.mean, pick),
             remaining(live.estimate, pick),
             remaining(live.reliability, pick),
             remaining(live.jitter, pick),
             gone.left,
         )
-        step = self.correct(gone.tokens, left.tokens, row, gone.field, left.fields, present)
+        present = (row != 0).to(row.dtype)
+        inexact = (present.sum(1) > 2).to(row.dtype)
+        gone = gone._replace(loss=loss + SMALL * inexact)
+        step = self.correct(gone, left, present)
         on = inexact[:, None]
         means = torch.tanh(0.5 * left.fields * torch.exp(on * step.trust) + on * step.tilt)
+        bond = torch.exp(on * step.bond)
         forces, new = project(
             row + on * step.coupling * present,
             gone.field + inexact * step.field,
             means,
             present,
+            correlation * (bond[:, :, None] * bond[:, None]),
             torch.exp(inexact * step.widening),
         )
         gate = torch.exp(on * step.gate)
@@ -238,43 +232,55 @@ class FastNetwork(nn.Module):
             fields=left.fields + forces,
             tokens=left.tokens + step.message,
         )
-        return gone, left, inexact, taken(live.real, pick)
+        return gone, left, taken(live.real, pick)
 
-    def _distribute(self, live: _Live, tape: list[_Gone], learned: Tensor) -> Tensor:
+    def _distribute(self, live: _Live, tape: list[_Gone], lost: Tensor) -> Tensor:
         """Concentrations of all spins, in their original order."""
         total = live.fields.shape[1] + len(tape)
+        learned = (lost > 0).to(lost.dtype)
         mean, covariance, _ = enumerate_core(live.couplings, live.fields)
         base = torch.atanh(mean.clamp(-1.0 + 1e-7, 1.0 - 1e-7))
-        tokens = live.tokens + self._heard(base)
-        base = self._blend(base, tokens, live.estimate, live.reliability)
-        alpha = self.head(tokens, base, learned)
+        tokens = live.tokens + self._heard(base, live.mean)
+        signs = signals(mean, live.mean, torch.zeros_like(mean), lost)
+        base = self._blend(base, tokens, signs, live.estimate, live.reliability)
+        alpha = self.head(tokens, base, learned, signs)
         corrected = dirichlet_mean(alpha)
         ratio = deviation_ratio(corrected, mean, learned)
         covariance = covariance * ratio[:, :, None] * ratio[:, None]
         back = _Back(corrected, covariance, tokens, live.ids)
         parts = [alpha]
         for gone in reversed(tape):
-            back, alpha = self._put_back(gone, back, learned, total)
+            back, alpha = self._put_back(gone, back, lost, total)
             parts.append(alpha)
         alpha = torch.cat(parts[::-1], 1)
         everyone = torch.arange(total, device=alpha.device).expand_as(back.ids)
         return alpha.gather(1, positions(back.ids, everyone, total)[:, :, None].expand(-1, -1, 2))
 
     def _put_back(
-        self, gone: _Gone, back: "_Back", learned: Tensor, total: int
+        self, gone: _Gone, back: "_Back", lost: Tensor, total: int
     ) -> tuple["_Back", Tensor]:
         """One spin in front of those that are back, and its concentrations (b 1 2)."""
-        row = gone.row.gather(1, positions(gone.left, back.ids, total))
+        place = positions(gone.left, back.ids, total)
+        row = gone.row.gather(1, place)
+        learned = (lost > 0).to(lost.dtype)
         found, cross = restore(row, gone.field, back.mean, back.covariance)
-        base = found[:, None]
+        base, first = found[:, None], gone.mean[:, None]
         present = (row != 0).to(base.dtype)
-        own = gone.tokens + self._heard(base)[:, 0]
-        edges = row_features(row, gone.field, torch.atanh(back.mean.clamp(-0.999, 0.999)))
+        own = gone.tokens + self._heard(base, first)[:, 0]
+        edges = row_features(
+            row,
+            gone.field,
+            torch.atanh(back.mean.clamp(-0.999, 0.999)),
+            gone.correlation.gather(1, place),
+        )
         own = self.cross(own, back.tokens, edges * present[:, None, None, :, None], present)
+        mean = torch.tanh(base)
+        signs = signals(mean, first, gone.loss[:, None], lost)
         told, sure = gone.estimate[:, None], gone.reliability[:, None]
-        alpha = self.head(own[:, None], self._blend(base, own[:, None], told, sure), learned)
+        base = self._blend(base, own[:, None], signs, told, sure)
+        alpha = self.head(own[:, None], base, learned, signs)
         new = dirichlet_mean(alpha)  # b 1
-        ratio = deviation_ratio(new, torch.tanh(base), learned)
+        ratio = deviation_ratio(new, mean, learned)
         cross = bounded(cross * ratio, new[:, 0], back.mean)
         grown = _Back(
             torch.cat([new, back.mean], 1),
@@ -284,17 +290,21 @@ class FastNetwork(nn.Module):
         )
         return grown, alpha
 
-    def _heard(self, half_logit: Tensor) -> Tensor:
-        """Token part (b n 2 d) that tells what the algebra found."""
+    def _heard(self, half_logit: Tensor, first: Tensor) -> Tensor:
+        """Token part (b n 2 d) that tells what the algebra found, now and in its first pass."""
         s = signs_like(half_logit)[:, None]
+        mean = torch.tanh(half_logit)
         half_logit = half_logit.clamp(-MOST_HEARD, MOST_HEARD)
-        value = torch.stack([half_logit, torch.tanh(half_logit)], -1)
+        value = torch.stack([half_logit, mean, mean - first], -1)
         out: Tensor = self.back(value[:, :, None] * s)
         return out
 
-    def _blend(self, base: Tensor, tokens: Tensor, estimate: Tensor, reliability: Tensor) -> Tensor:
+    def _blend(
+        self, base: Tensor, tokens: Tensor, signs: Tensor, estimate: Tensor, reliability: Tensor
+    ) -> Tensor:
         """Half log-odds moved towards the context's estimate where there is one."""
-        x = torch.cat([tokens.mean(2), reliability[:, :, None]], -1)
+        gap = (torch.tanh(estimate) - torch.tanh(base)).abs()
+        x = torch.cat([tokens.mean(2), signs, torch.stack([reliability, gap], -1)], -1)
         weight = torch.sigmoid(self.believe(x))[..., 0] * (reliability > 0)
         return base + weight * (estimate - base)
 
@@ -306,6 +316,7 @@ class _Step(NamedTuple):
     field: Tensor  # b      added to θ_v
     tilt: Tensor  # b n    added to the half log-odds of the means
     trust: Tensor  # b n    log factor on the field part of the means
+    bond: Tensor  # b n    log factor on the spin's correlations
     widening: Tensor  # b      log factor on the Gaussian's variance
     gate: Tensor  # b n    log factor on new couplings
     force: Tensor  # b n    added to the fields
@@ -321,7 +332,7 @@ class Corrections(nn.Module):
         self.own = nn.Linear(features, hidden)
         self.other = nn.Linear(features, hidden)
         self.edge = nn.Linear(ROW_FEATURES, hidden)
-        self.pair = nn.Linear(hidden, 4)  # coupling, gate, force, trust
+        self.pair = nn.Linear(hidden, 5)  # coupling, gate, force, trust, bond
         self.single = nn.Linear(features, 2)  # field, widening
         self.tilt = nn.Linear(features, 1)
         self.message = nn.Linear(hidden, features, bias=False)
@@ -329,24 +340,17 @@ class Corrections(nn.Module):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def forward(
-        self,
-        own: Tensor,
-        others: Tensor,
-        row: Tensor,
-        field: Tensor,
-        fields: Tensor,
-        present: Tensor,
-    ) -> _Step:
-        """Corrections for a spin with tokens `own` (b 2 d) among `others` (b n 2 d)."""
-        s = signs_like(row)
-        own, others = self.norm(own), self.norm(others)
-        edges = row_features(row, field, fields).permute(0, 3, 2, 4, 1)  # b n v k e
+    def forward(self, gone: _Gone, left: _Live, present: Tensor) -> _Step:
+        """Corrections for a spin that goes, among those that are left (1 in `present`, b n)."""
+        s = signs_like(gone.row)
+        own, others = self.norm(gone.tokens), self.norm(left.tokens)
+        edges = row_features(gone.row, gone.field, left.fields, gone.correlation)
+        edges = edges.permute(0, 3, 2, 4, 1)  # b n v k e
         hidden = functional.gelu(
             self.own(own)[:, None, :, None] + self.other(others)[:, :, None] + self.edge(edges)
         )  # b n v k c
         hidden = hidden * present[:, :, None, None, None]
-        pair = self.pair(hidden)  # b n v k 4
+        pair = self.pair(hidden)  # b n v k 5
         both = s[:, None] * s
         on_state = hidden.sum(2)  # b n k c
         single = self.single(own)  # b 2 2
@@ -356,6 +360,7 @@ class Corrections(nn.Module):
             field=0.5 * (single[:, 0, 0] - single[:, 1, 0]),
             tilt=0.5 * (tilt[..., 0] - tilt[..., 1]),
             trust=pair[..., 3].mean((2, 3)).clamp(-3.0, 3.0),
+            bond=pair[..., 4].mean((2, 3)).clamp(-3.0, 0.5),
             widening=single[..., 1].mean(1).clamp(-3.0, 3.0),
             gate=pair[..., 1].mean((2, 3)).clamp(-3.0, 1.0),
             force=0.25 * (pair[..., 2] * s).sum((2, 3)),
@@ -363,8 +368,8 @@ class Corrections(nn.Module):
         )
 
 
-def row_features(row: Tensor, field: Tensor, fields: Tensor) -> Tensor:
-    """Features (b 8 2 n 2) of the token pairs of one spin and all others."""
+def row_features(row: Tensor, field: Tensor, fields: Tensor, correlation: Tensor) -> Tensor:
+    """Features (b 10 2 n 2) of the token pairs of one spin and all others."""
     s = signs_like(row)
     both = (s[:, None] * s)[:, None]  # 2 1 2
     j = row[:, None, :, None] * both  # b 2 n 2
@@ -372,43 +377,21 @@ def row_features(row: Tensor, field: Tensor, fields: Tensor) -> Tensor:
     own = (field[:, None] * s)[:, :, None, None].expand_as(j)
     other = (fields[:, :, None] * s)[:, None].expand_as(j)
     square = (row * row)[:, None, :, None].expand_as(j)
-    return torch.stack([j, t, square, t * t, own, torch.tanh(own), other, torch.tanh(other)], 1)
+    r = correlation[:, None, :, None] * both
+    return torch.stack(
+        [j, t, square, t * t, own, torch.tanh(own), other, torch.tanh(other), r, r * r], 1
+    )
 
 
-def cheapest(live: _Live) -> Tensor:
-    """One-hot choice (b n) of the spin to eliminate: padding first, then the least inexact.
+def signals(mean: Tensor, first: Tensor, loss: Tensor, lost: Tensor) -> Tensor:
+    """Signs that a mean may be wrong (b n 4): the first pass said otherwise, steps were inexact.
 
-    Among those that lose nothing the weakest goes first: a rule that does not look at numbering.
+    `loss` (b n) is that of the spin's own step, `lost` (b 1) that of all.
     """
-    with torch.no_grad():
-        loss = inexactness(live.couplings)
-        strength = torch.tanh(live.couplings).abs().sum(-1) + 0.1 * live.fields.abs()
-        cost = torch.where(loss > 0, loss * live.jitter, -0.5 / (1.0 + strength))
-        cost = cost + 2.0 * (live.real - 1.0)
-        return one_hot(cost.argmin(1), cost.shape[1]).to(cost.dtype)
-
-
-def taken(x: Tensor, pick: Tensor) -> Tensor:
-    """Entry of axis 1 that a one-hot choice (b n) names."""
-    weight = pick.view(*pick.shape, *[1] * (x.ndim - 2))
-    return (x * weight).sum(1)
-
-
-def remaining(x: Tensor, pick: Tensor) -> Tensor:
-    """All entries of axis 1 but the chosen one, whose place the first entry takes.
-
-    Selection by `where` has a cheap and deterministic gradient, unlike gathering by index.
-    """
-    moved = pick[:, 1:].bool().view(pick.shape[0], -1, *[1] * (x.ndim - 2))
-    return torch.where(moved, x[:, :1], x[:, 1:])
-
-
-def positions(ids: Tensor, wanted: Tensor, total: int) -> Tensor:
-    """Where in `ids` (b n) each of the `wanted` numbers (b n), all below `total`, stands."""
-    b, n = ids.shape
-    place = torch.arange(n, device=ids.device).expand(b, n)
-    table = torch.zeros(b, total, dtype=ids.dtype, device=ids.device).scatter(1, ids, place)
-    return table.gather(1, wanted)
+    change = (mean - first).abs()
+    both = torch.stack([change, 1.0 - mean * mean, torch.log1p(20.0 * loss)], -1)
+    whole = torch.log1p(lost)[:, :, None].expand(-1, mean.shape[1], 1)
+    return torch.cat([both, whole], -1).detach()
 
 
 def dirichlet_mean(alpha: Tensor) -> Tensor:
@@ -421,9 +404,3 @@ def deviation_ratio(new: Tensor, old: Tensor, learned: Tensor) -> Tensor:
     """How much a corrected mean changes the spin's standard deviation, at most twofold."""
     change = (1.0 - new * new).clamp(min=1e-4) / (1.0 - old * old).clamp(min=1e-4)
     return torch.where(learned > 0, change.clamp(0.01, 4.0).sqrt(), 1.0)
-
-
-def bordered(corner: Tensor, edge: Tensor, block: Tensor) -> Tensor:
-    """Symmetric matrices with one more row in front: corner (b 1 1), edge (b n), block (b n n)."""
-    top = torch.cat([corner, edge[:, None]], 2)
-    return torch.cat([top, torch.cat([edge[:, :, None], block], 2)], 1)

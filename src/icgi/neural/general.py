@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from icgi.neural.arrange import after_elimination
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
-from icgi.neural.fast import positions, taken
-from icgi.neural.fast import remaining as rest
 from icgi.neural.general_algebra import (
     beliefs_of,
     compensation,
@@ -41,6 +39,8 @@ from icgi.neural.general_parts import (
     row_features,
     told_states,
 )
+from icgi.neural.shrink import positions, taken
+from icgi.neural.shrink import remaining as rest
 
 HALF = 0.01  # inexactness (the strengths of three edges multiplied) with half corrections
 TRUST = 0.5  # of a variable's own fields as its belief, while the rest of the model is not heard

@@ -27,15 +27,20 @@ class TiltedDirichletHead(nn.Module):
     the token corrects p, and a scale e^c of its own lets α₀ reach 10³ without large weights.
     """
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, features: int, signals: int) -> None:
         super().__init__()
         self.linear = nn.Linear(features, 1, bias=False)
         self.scale = nn.Linear(features, 1)
+        self.warn = nn.Sequential(
+            nn.Linear(signals, features), nn.GELU(), nn.Linear(features, 1, bias=False)
+        )
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.scale.weight)
         nn.init.zeros_(self.scale.bias)
 
-    def forward(self, tokens: Tensor, half_logit: Tensor, learned: Tensor) -> Tensor:
+    def forward(
+        self, tokens: Tensor, half_logit: Tensor, learned: Tensor, signals: Tensor
+    ) -> Tensor:
         """Concentrations (b n 2) of tokens (b n 2 d).
 
         Parameters
@@ -44,9 +49,12 @@ class TiltedDirichletHead(nn.Module):
             ½ log p(+)/p(−) of the algebra, b n.
         learned
             1 where the token may move the mean, 0 where the algebra is exact, b 1.
+        signals
+            What else tells how sure the mean is, b n s.
         """
         correction = self.linear(tokens)[..., 0] * learned[..., None]
         p = torch.sigmoid(2.0 * torch.stack([half_logit, -half_logit], -1))  # b n 2
-        scale = self.scale(tokens.mean(-2)).clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE)
+        scale = self.scale(tokens.mean(-2)) + self.warn(signals)
+        scale = scale.clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE)
         shape = (functional.softplus(correction) + FLOOR) * 2.0 * p
         return torch.exp(scale) * shape.clamp(min=1e-7)

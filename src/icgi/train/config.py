@@ -64,7 +64,7 @@ class TrainConfig:
     cool_until: float = 0.5  # share of the schedule after which τ stays
     low_precision: bool = True  # bfloat16 on a GPU, where the network says it is safe
     validate_every: int = 500
-    patience: int = 20  # validations without a better MAE before stopping
+    patience: int = 20  # validations without a better error before stopping
     notes: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -114,12 +114,14 @@ TINY = TrainConfig(
 """Overfits 32 small models on a CPU in under a minute."""
 
 FAST = TrainConfig(
+    network=FastConfig(features=96, heads=6, layers=3, hidden=48),
     buckets=(
-        Bucket(10, 32, 12, 32768, share=2),
-        Bucket(33, 64, 18, 20480),
+        Bucket(10, 32, 12, 65536, share=2, batch=512),
+        Bucket(33, 64, 16, 32768, share=2),
+        Bucket(65, 112, 16, 8192, batch=96),
     ),
     steps=12_000,
-    validate_every=250,
+    validate_every=300,
 )
 """The shipped `icgi-fast`."""
 

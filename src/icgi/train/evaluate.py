@@ -1,8 +1,8 @@
 """How good a network is: fixed test sets, tempered long, and a table of errors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from torch import Tensor
 from icgi.data.families import FAMILIES
 from icgi.model.graph import FactorGraph
 from icgi.neural import losses
-from icgi.neural.engine import concentrations
+from icgi.neural.engine import concentrations, orders_of
 from icgi.neural.fast import FastNetwork
+from icgi.neural.precision import fit, signs_of_error
 from icgi.train.labels import Labelled, context, label
 from icgi.train.mixture import Dense, Range, dense, draw_many
 
+LONG_ENSEMBLES = 8
 SEED = 777  # of all test sets; training seeds are spawned from other numbers
 
 
@@ -55,27 +57,68 @@ def validation_models(mixture: str, count: int = 512, pool: Executor | None = No
 
 def long_labels(models: Dense, device: torch.device | str) -> Labelled:
     """Reference marginals of standard error below 0.003 for all but the coldest models."""
-    return label(models, 20_000, (), SEED, device, ensembles=8)
+    return label(models, 20_000, (), SEED, device, ensembles=LONG_ENSEMBLES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quality:
+    """How wrong answers are, and whether they know."""
+
+    mae: Tensor  # b    of every graph
+    rank: float  # Spearman's correlation of the stated deviation with the error, over variables
+    covered: float  # share of variables whose error is within two stated deviations
+
+    @property
+    def line(self) -> str:
+        """One cell of a printed table."""
+        return f"{float(self.mae.mean()):.4f} (rank {self.rank:.2f}, covered {self.covered:.2f})"
 
 
 @torch.no_grad()
-def errors(
+def quality(
     network: FastNetwork, data: Labelled, core: int, orders: int = 1, batch: int = 64
-) -> tuple[Tensor, Tensor]:
-    """MAE of every graph (b), and the rank correlation of 1/α₀ with the error of variables."""
-    found, precision, wrong = [], [], []
-    for k in range(0, len(data.up), batch):
-        part = data[k : k + batch]
-        shape = (orders - 1, *part.up.shape)
-        noise = torch.randn(shape, generator=torch.Generator().manual_seed(k))
+) -> Quality:
+    """Measure a network; references' own errors count as the network's."""
+    found, stated, wrong = [], [], []
+    for part, noise in _parts(data, orders, batch):
         alpha = concentrations(network, part.spins, core, noise)
         reference = torch.stack([part.up, 1.0 - part.up], -1)
         error = losses.l1(alpha, reference)
         real = part.spins.real
+        total = alpha.sum(-1)
         found.append((error * real).sum(1) / real.sum(1))
-        precision.append(alpha.sum(-1)[real > 0])
-        wrong.append(error[real > 0])
-    return torch.cat(found), rank_correlation(-torch.cat(precision), torch.cat(wrong))
+        deviation = (alpha[..., 0] * alpha[..., 1] / (total + 1.0)).sqrt() / total
+        stated.append(deviation[real > 0])
+        wrong.append(0.5 * error[real > 0])
+    sd, gap = torch.cat(stated), torch.cat(wrong)
+    covered = float((gap <= 2.0 * sd).double().mean())
+    return Quality(torch.cat(found), float(rank_correlation(sd, gap)), covered)
+
+
+@torch.no_grad()
+def calibrate(network: FastNetwork, sets: Sequence[Labelled], core: int) -> None:
+    """Fit `network.precision` on held-out models, for one order and for four."""
+    for row, orders in enumerate((1, 4)):
+        signs, error, noise = [], [], []
+        for data in sets:
+            for part, draws in _parts(data, orders, 64):
+                alphas = orders_of(network, part.spins, core, draws)
+                together = alphas.mean(0)
+                real = part.spins.real > 0
+                signs.append(signs_of_error(alphas, part.spins.mean, part.spins.real)[real])
+                error.append((together[..., 0] / together.sum(-1) - part.up)[real])
+                noise.append(part.spread[real] / LONG_ENSEMBLES**0.5)
+        with torch.enable_grad():
+            found = fit(torch.cat(signs), torch.cat(error), torch.cat(noise))
+        network.precision.coefficients[row] = found
+
+
+def _parts(data: Labelled, orders: int, batch: int) -> Iterator[tuple[Labelled, Tensor]]:
+    """Pieces of a set, each with the noise of all orders but the first."""
+    for k in range(0, len(data.up), batch):
+        part = data[k : k + batch]
+        rng = torch.Generator().manual_seed(k)
+        yield part, torch.randn((orders - 1, *part.up.shape), generator=rng)
 
 
 def with_context(data: Labelled, models: Dense, sweeps: int) -> tuple[Labelled, float]:

@@ -7,9 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icgi.neural.arrange import distances
 from icgi.neural.closed_form import enumerate_core, half_logit
-from icgi.neural.fast import Spins
+from icgi.neural.spins import Spins, make_spins
 from icgi.sampling.gpu_batches import IsingBatch, Schedule, cupy
 from icgi.train.mixture import Dense
 
@@ -44,9 +43,7 @@ def spins_of(models: Dense, device: torch.device | str = "cpu") -> Spins:
     h = torch.as_tensor(models.fields).to(device)
     n = torch.as_tensor(models.sizes).to(device)
     real = (torch.arange(h.shape[1], device=device) < n[:, None]).to(h.dtype)
-    chunks = [distances((part != 0).to(h.dtype)) for part in torch.split(j, 8192)]
-    zero = torch.zeros_like(h)
-    return Spins(j, h, real, torch.cat(chunks), zero, zero)
+    return make_spins(j, h, real)
 
 
 def label(

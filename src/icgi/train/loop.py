@@ -54,7 +54,7 @@ class Task(Protocol):
         ...
 
     def validate(self, network: nn.Module) -> list[float]:
-        """MAE on every validation set; the first decides which weights are kept."""
+        """MAE on every validation set; their geometric mean decides which weights are kept."""
         ...
 
 
@@ -231,8 +231,9 @@ class _Run:
         line = {"step": self.step, "loss": loss, "seconds": round(elapsed, 2), "mae": errors}
         self.history.append(line)
         self.stale += 1
-        if errors[0] < self.best_mae:
-            self.best_mae, self.stale = errors[0], 0
+        score = math.exp(sum(math.log(max(e, 1e-12)) for e in errors) / len(errors))
+        if score < self.best_mae:
+            self.best_mae, self.stale = score, 0
             self.best.load_state_dict(self.average.state_dict())
 
     def state(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from icgi.errors import CheckpointError, IcgiError
 from icgi.neural.fast import FastConfig
 from icgi.neural.general import GeneralConfig
 from icgi.neural.paper import PaperConfig
-from icgi.neural.weights import load_weights
+from icgi.neural.weights import load_weights, save_weights
 from icgi.train import config as settings
 from icgi.train import general_task
 from icgi.train.general_run import GeneralJob
@@ -128,6 +128,9 @@ def run(
             left = limits.total - (time.perf_counter() - began) - RESERVE
             task.config = dataclasses.replace(config, seconds=max(left, 1.0))
         result = run_task(task, out, report, first)
+        if isinstance(job, SpinJob):
+            job.finish(task, result.network, pool)
+            save_weights(out / "weights.safetensors", result.network)
         table = job.measure(task, result.network, tests, pool, say) if tests else {}
     (out / "results.json").write_text(json.dumps(table, indent=1))
     return result, table

@@ -14,6 +14,8 @@ Say = Callable[[str], None]
 Table = dict[str, dict[str, float]]
 SETTINGS = ((16, 1), (16, 4), (20, 8))  # cores and orders that are measured
 CONTEXT_SWEEPS = 100
+HELD_OUT = ((Range(10, 32, 2.5), 512), (Range(33, 64, 3.0), 256), (Range(65, 100, 3.0), 128))
+CALIBRATION_CORE = 16
 
 
 class SpinJob:
@@ -24,6 +26,22 @@ class SpinJob:
         data, validation = prepare(config, pool, device)
         say(f"{sum(len(d.up) for d in data)} training models labelled")
         return SpinTask(config, data, validation)
+
+    def finish(self, task: SpinTask, network: FastNetwork, pool: Executor | None) -> None:
+        """Fit how sure answers are, on models that neither training nor validation saw."""
+        config, device = task.config, str(task.device)
+        if device == "cpu":
+            first = config.buckets[0]
+            limits = Range(first.smallest, first.largest, first.most_beta)
+            small = label(draw_many(30_777, config.mixture, limits, 64), 0, (), 0)
+            evaluate.calibrate(network, [small], first.core)
+            return
+        sets = [
+            draw_many(30_777 + k, config.mixture, limits, count, pool)
+            for k, (limits, count) in enumerate(HELD_OUT)
+        ]
+        labelled = [evaluate.long_labels(models, device) for models in sets]
+        evaluate.calibrate(network, labelled, CALIBRATION_CORE)
 
     def measure(
         self, task: SpinTask, network: FastNetwork, count: int, pool: Executor | None, say: Say
@@ -39,14 +57,15 @@ class SpinJob:
             known = evaluate.long_labels(models, device)
             row = {"label_error": float(known.spread.mean() / 8**0.5), "models": len(known.up)}
             for core, orders in SETTINGS:
-                error, rank = evaluate.errors(network, known, core, orders)
-                row[f"core {core} orders {orders}"] = float(error.mean())
-                row[f"core {core} orders {orders} rank"] = float(rank)
-            error, _ = evaluate.errors(untrained, known, 16)
-            row["untrained core 16 orders 1"] = float(error.mean())
+                found = evaluate.quality(network, known, core, orders)
+                name_of = f"core {core} orders {orders}"
+                row[name_of] = float(found.mae.mean())
+                row[f"{name_of} rank"], row[f"{name_of} covered"] = found.rank, found.covered
+            found = evaluate.quality(untrained, known, 16)
+            row["untrained core 16 orders 1"] = float(found.mae.mean())
             told, raw = evaluate.with_context(known, models, CONTEXT_SWEEPS)
-            error, _ = evaluate.errors(network, told, 16)
-            row[f"context {CONTEXT_SWEEPS} core 16"] = float(error.mean())
+            found = evaluate.quality(network, told, 16)
+            row[f"context {CONTEXT_SWEEPS} core 16"] = float(found.mae.mean())
             row[f"tempering {CONTEXT_SWEEPS}"] = raw
             table[name] = row
             say(f"{name}: " + " ".join(f"{key}={value:.4f}" for key, value in row.items()))

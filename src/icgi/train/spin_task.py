@@ -52,7 +52,8 @@ class SpinBatches:
         self.config, self.data, self.group = config, data, group
         self.core = bucket.core
         device = data.up.device
-        self.own = config.batch // group.count
+        self.whole = bucket.batch or config.batch
+        self.own = self.whole // group.count
         self.index = torch.zeros(self.own, dtype=torch.long, device=device)
         self.kind = torch.zeros(self.own, dtype=torch.long, device=device)
         self.told = torch.zeros(self.own, 1, device=device)
@@ -60,7 +61,7 @@ class SpinBatches:
 
     def draw(self, step: int, progress: float) -> None:
         """Choose models, orders and context; a function of seed and step alone."""
-        config, whole = self.config, self.config.batch
+        config, whole = self.config, self.whole
         rng = torch.Generator().manual_seed(1_000_003 * config.seed + step)
         index = torch.randint(len(self.data.up), (whole,), generator=rng)
         kinds = max(1, len(self.data.estimates))
