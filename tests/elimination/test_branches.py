@@ -42,6 +42,36 @@ def test_a_leaf_of_unknown_weight_is_never_sound() -> None:
     assert combined([known, light]).status is Status.CONVERGED
 
 
+def test_a_wreck_may_weigh_more_than_it_says() -> None:
+    probs = np.full((2, 2), 0.5)
+
+    def leaf(state: int, log_z: float, negative: float, spread: float) -> Leaf:
+        stats = {"spread": spread, "change": 0.01, "negative": negative}
+        return Leaf({0: state}, Marginals(probs, Status.DIVERGED, log_z, stats=stats))
+
+    known = Leaf({0: 0}, Marginals(probs, Status.CONVERGED, 3.0, stats={"spread": 0.01}))
+    assert combined([known, leaf(1, 1.0, 0.0, 0.06)]).status is Status.CONVERGED
+    assert combined([known, leaf(1, 1.0, 0.0, 2.0)]).status is Status.DIVERGED
+    assert combined([known, leaf(1, 1.0, 0.1, 0.06)]).status is Status.DIVERGED
+    assert combined([leaf(0, 3.0, 0.0, 0.06), leaf(1, 3.0, 0.0, 0.06)]).status is Status.DIVERGED
+
+
+def test_the_leaf_that_may_weigh_most_is_split_first() -> None:
+    model = zoo.random_model(np.random.default_rng(1), [2] * 4, [(0, 1), (1, 2), (2, 3)])
+    probs = np.full((4, 2), 0.5)
+
+    def solve(held: Evidence) -> Marginals:
+        if len(held) > 1:
+            return Marginals(probs, Status.CONVERGED, -5.0, stats={"spread": 0.0})
+        wreck = next(iter(held.values()), 0) == 1  # of a fifth of the other's weight
+        stats = {"spread": 0.06, "change": 0.01, "negative": 0.1 if wreck else 0.0}
+        return Marginals(probs, Status.DIVERGED, -1.6 if wreck else 0.0, stats=stats)
+
+    leaves = branch(model, solve({}), solve, 3, 0.0, Clock(Budget()))
+    first = next(x for x in leaves if len(x.evidence) == 1)
+    assert list(first.evidence.values()) == [0]
+
+
 def test_hubs_are_the_strongest() -> None:
     model = zoo.random_model(np.random.default_rng(0), [2] * 5, [(0, i) for i in range(1, 5)])
     assert np.argmax(strength(potentials(model))) == 0

@@ -17,6 +17,7 @@ from icgi.inference import Budget
 # The range of log ⟨F_t, B_t⟩ over the steps and the change between passes track the true error over
 # ten orders of magnitude (docs/engines/ttve.md); above this an answer is not trusted.
 SOUND_SPREAD = 0.05
+WRECK_SPREAD = 0.5
 EXACT_SHARE = 1e-13  # discarded weight that is rounding
 _UNCUT = 1e-9  # discarded weight that no missing rank explains
 _LEAST_ANGLE = math.log(1e-5)  # cancellation that leaves ten digits
@@ -61,6 +62,11 @@ class Attempt:
         # after a single pass the change is not known: then next to nothing may have been cut
         calm = self.change <= SOUND_SPREAD or (len(self.history) == 1 and self.last.eps_max < 1e-6)
         return self.last.negative == 0.0 and self.last.spread <= SOUND_SPREAD and calm
+
+    @property
+    def wreck(self) -> bool:
+        """Whether the answer is not even roughly right."""
+        return self.last.negative > 0.0 or not self.last.spread < WRECK_SPREAD
 
     @property
     def change(self) -> float:
@@ -144,7 +150,7 @@ def _annealed(pots: Potentials, layout: Layout, cut: Cut, clock: Clock) -> Tape 
     while step > 0.02 and scale < 1.0 and not clock.spent:
         ahead = min(1.0, scale + step)
         done = both_passes(pots, layout, cut, env, ahead)
-        if done.negative == 0.0 and done.spread < 0.5:
+        if done.negative == 0.0 and done.spread < WRECK_SPREAD:
             env, scale = done.backward, ahead
             step = min(1.3 * step, 0.3)
         else:

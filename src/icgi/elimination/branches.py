@@ -2,7 +2,8 @@
 
 p = Σ_c Z_c p_c / Σ_c Z_c over all states c of any set of variables. A model with a few spins held
 is warmer than the whole: its trains need less rank. The error of the mixture is about Σ share ·
-spread; the leaf that adds most to it is split next.
+spread; the leaf that may add most to it is split next. log Z of a wreck can be wrong by several
+units, so a leaf that fails its checks may weigh e^doubt times what it says.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from icgi.inference import Marginals, Status
 from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph, FloatArray
 
-_GUESS = 6.0  # log Z of an unsound leaf may be wrong by this much: it counts as heavier
+_GUESS = 6.0  # log Z of a wreck may be wrong by this much
 _MOST_STATES = 8  # of a variable to enumerate
 
 
@@ -46,6 +47,16 @@ class Leaf:
     def spread(self) -> float:
         """Spread of log Z within the leaf."""
         return self.answer.stats.get("spread", 0.0)
+
+    @property
+    def doubt(self) -> float:
+        """How far log Z may be off: the spread, or the change between passes where that is more."""
+        if self.sound:
+            return self.spread
+        stats = self.answer.stats
+        found = max(stats.get("spread", math.inf), stats.get("change", math.inf))
+        wreck = stats.get("negative", 1.0) > 0.0 or math.isnan(stats.get("change", math.nan))
+        return _GUESS if wreck else min(found, _GUESS)
 
 
 def branch(
@@ -79,16 +90,16 @@ def branch(
 
 
 def _errors(leaves: list[Leaf]) -> FloatArray:
-    """Share · spread of every leaf; an unsound one counts as heavier, and wrong altogether."""
+    """Share · doubt of every leaf, the share as large as it may be."""
     log_z = np.array([leaf.log_z for leaf in leaves])
     top = log_z[np.isfinite(log_z)].max(initial=-np.inf)
-    sound = np.array([leaf.sound for leaf in leaves])
-    spread = np.array([min(leaf.spread, 1.0) for leaf in leaves])
     if not np.isfinite(top):
         return np.ones(len(leaves))
-    share = np.exp(np.minimum(log_z - top + np.where(sound, 0.0, _GUESS), _GUESS))
+    sound = np.array([leaf.sound for leaf in leaves])
+    doubt = np.array([leaf.doubt for leaf in leaves])
+    share = np.exp(np.minimum(log_z - top + np.where(sound, 0.0, doubt), _GUESS))
     weight = np.exp(log_z[np.isfinite(log_z)] - top).sum()
-    return np.asarray(share * np.where(sound, spread, 1.0) / weight)
+    return np.asarray(share * np.minimum(doubt, 1.0) / weight)
 
 
 def combined(leaves: list[Leaf]) -> Marginals:

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.random import Generator
 
-from icgi.elimination.attempts import Attempt, Clock, attempt
+from icgi.elimination.attempts import WRECK_SPREAD, Attempt, Clock, attempt
 from icgi.elimination.batched import batched_passes, same_shape
 from icgi.elimination.branches import branch, combined
 from icgi.elimination.dense import eliminate_dense
@@ -212,21 +212,29 @@ class TensorTrainElimination:
                 tried.append(try_(layout, gentle))
                 yield tried[1]
             sound |= any(x.sound for x in tried)
+            if self.branches > 1 and self.escalate and all(x.wreck for x in tried):
+                return  # conditioning mends what no layout or annealing did, docs/engines/ttve.md
         if not sound:
             yield try_(layouts[0], gentle, anneal=True)
 
     def _branched(
         self, model: FactorGraph, root: Marginals, rank: int, clock: Clock, rng: Generator
     ) -> Marginals:
-        """Answer by conditioning on a few variables, each branch in one gentle attempt."""
+        """Answer by conditioning on a few variables, each branch in one attempt, wrecks in two."""
         leaf = replace(
-            self, rank=rank, env_weight=min(1.0, self.env_weight), escalate=False,
-            halving=False, samples=0, arithmetic="gram" if self.arithmetic == "auto" else "qr",
+            self, rank=rank, escalate=False, halving=False, samples=0,
+            arithmetic="gram" if self.arithmetic == "auto" else "qr",
         )  # fmt: skip
 
         def solve(held: Evidence) -> Marginals:
-            budget = replace(clock.budget, seconds=max(clock.left, 0.0))
-            return infer(model, held, leaf, budget, rng)
+            found = []
+            for weight in sorted({self.env_weight, min(1.0, self.env_weight)}, reverse=True):
+                budget = replace(clock.budget, seconds=max(clock.left, 0.0))
+                given = replace(leaf, env_weight=weight)
+                found.append(infer(model, held, given, budget, rng))
+                if not _wrecked(found[-1]) or clock.spent:
+                    break
+            return min(found, key=_wreckage)
 
         found = combined(branch(model, root, solve, self.branches, _BRANCH_TARGET, clock))
         sound = root.status in (Status.EXACT, Status.CONVERGED)
@@ -279,6 +287,16 @@ class TensorTrainElimination:
             "sample_log_z_error": drawn.log_z_error,
         }
         return drawn.share > _SHARE_FLOOR and gap < _RAW_GAP + 2 * noise
+
+
+def _wreckage(answer: Marginals) -> tuple[float, float]:
+    """Negative probabilities and spread of one attempt, as it says itself."""
+    return answer.stats.get("negative", 0.0), answer.stats.get("spread", 0.0)
+
+
+def _wrecked(answer: Marginals) -> bool:
+    negative, spread = _wreckage(answer)
+    return negative > 0.0 or not spread < WRECK_SPREAD
 
 
 def _dense(model: FactorGraph, order: Order) -> Marginals:
