@@ -257,7 +257,8 @@ def inexactness(couplings: Tensor) -> Tensor:
     a = torch.tanh(couplings).abs()
     p1, p2, p3 = a.sum(-1), (a * a).sum(-1), (a * a * a).sum(-1)
     triples = (p1**3 - 3.0 * p1 * p2 + 2.0 * p3) / 6.0
-    return triples.clamp(min=0.0) * ((couplings != 0).sum(-1) > 2)
+    # rounding may make little of it nothing, which would pass for a step that is exact
+    return triples.clamp(min=SMALL) * ((couplings != 0).sum(-1) > 2)
 
 
 def cheapest(

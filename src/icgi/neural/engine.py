@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from icgi.neural.fast import FastNetwork
     from icgi.neural.spins import Spins
 
-MOST_VARIABLES = 512  # beyond, every step's dense n × n arrays take longer than sampling does
+MOST_VARIABLES = 512  # of a model solved whole; larger ones are cut into patches
 SINGLE = 4  # bytes
 WORTH_THREADS = 2000  # variables of a batch; below, handing work to threads takes longer than it
 
@@ -30,6 +30,8 @@ class IcgiNetwork:
 
     Milliseconds to seconds, many models at once with `batch`. `fast` is exact (to single precision)
     where elimination meets no variable with more than two neighbours before `core` are left.
+    Models of more than 512 variables are cut into patches, each with the messages of belief
+    propagation at its border; `patches` in the stats says how many.
     """
 
     variant: Literal["fast", "paper"] = "fast"
@@ -108,21 +110,32 @@ class IcgiNetwork:
             return []
         import torch
 
+        from icgi.neural.patches import Patch, cut, whole
         from icgi.neural.weights import shipped
 
-        arrays = [require_ising(model) for model in models]
         network = shipped(f"icgi-{self.variant}").to(self.device)
-        answers: dict[int, Marginals] = {}
-        for chosen in self._batches([len(a.fields) for a in arrays], budget):
-            spins = spins_from([arrays[k] for k in chosen], self.device)
+        parts: list[tuple[int, Patch]] = []
+        for k, model in enumerate(models):
+            arrays = require_ising(model)
+            small = len(arrays.fields) <= MOST_VARIABLES
+            parts += [(k, part) for part in ([whole(arrays)] if small else cut(arrays))]
+        found = [np.ones((model.n_variables, 2)) for model in models]
+        for chosen in self._batches([len(part.members) for _, part in parts], budget):
+            now = [parts[c] for c in chosen]
+            spins = spins_from([part.arrays for _, part in now], self.device)
             core = min(self.core, spins.fields.shape[1])
-            sizes = [len(arrays[k].fields) for k in chosen]
-            noise = order_noise([rngs[k] for k in chosen], sizes, self.orders - 1)
+            sizes = [len(part.members) for _, part in now]
+            noise = order_noise([rngs[k] for k, _ in now], sizes, self.orders - 1)
             with torch.no_grad():
-                alpha = concentrations(network, spins, core, noise)
-            for k, found in zip(chosen, alpha.double().cpu().numpy(), strict=True):
-                answers[k] = self._answer(models[k], found)
-        return [answers[k] for k in range(len(models))]
+                alpha = concentrations(network, spins, core, noise).double().cpu().numpy()
+            for (k, part), answer in zip(now, alpha, strict=True):
+                own = part.members[part.answered]
+                found[k][own] = answer[: len(part.members)][part.answered]
+        pieces = np.bincount([k for k, _ in parts], minlength=len(models))
+        return [
+            self._answer(model, alpha, int(count))
+            for model, alpha, count in zip(models, found, pieces, strict=True)
+        ]
 
     def bytes_needed(self, n: int) -> int:
         """Predict the memory of one model of n variables: the largest step and the core."""
@@ -149,7 +162,7 @@ class IcgiNetwork:
                 groups.append([k])
         return groups
 
-    def _answer(self, model: FactorGraph, found: FloatArray) -> Marginals:
+    def _answer(self, model: FactorGraph, found: FloatArray, patches: int) -> Marginals:
         n, k = model.n_variables, model.max_states
         alpha = np.zeros((n, k))
         alpha[:, : min(k, 2)] = found[:n, ::-1][:, : min(k, 2)]  # state 0 is spin −1
@@ -161,7 +174,7 @@ class IcgiNetwork:
             alpha / total,
             Status.ESTIMATED,
             concentration=alpha,
-            stats={"orders": self.orders, "core": min(self.core, n)},
+            stats={"orders": self.orders, "core": min(self.core, n), "patches": patches},
         )
 
 
@@ -185,11 +198,6 @@ def require_ising(model: FactorGraph) -> IsingArrays:
         raise UnsupportedModelError(
             "icgi:fast takes models of two-state variables, factors of at most two variables and "
             f"no zeros, this is {model!r}; use --engine jt for an exact answer, or lbp or pt"
-        )
-    if len(arrays.fields) > MOST_VARIABLES:
-        raise UnsupportedModelError(
-            f"icgi:fast takes up to {MOST_VARIABLES} variables, this model has "
-            f"{len(arrays.fields)}; use --engine ttve on lattices and sparse graphs, or pt"
         )
     return arrays
 
