@@ -15,6 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import spearmanr
 
 import icgi
 from icgi.model.graph import FactorGraph
@@ -32,6 +33,7 @@ ENGINES = (
 )  # fmt: skip
 SECONDS = 5.0  # of an engine; tempering takes them all
 REFERENCE_SECONDS = 15.0
+SINGLE = 1e-6  # networks compute in single precision
 
 
 def models(name: str) -> list[FactorGraph]:
@@ -88,10 +90,17 @@ def measure(model: FactorGraph, engine: str, exact: np.ndarray) -> dict:
     except icgi.IcgiError as refusal:
         return {"status": "refused", "why": str(refusal)[:120]}
     gap = np.abs(found.probs - exact).sum(1)
-    return {
+    line = {
         "status": found.status.value, "mae": float(gap.mean()), "max": float(gap.max()),
         "cpu_seconds": round(time.process_time() - began, 3),
     }  # fmt: skip
+    alpha = found.marginals.concentration
+    if alpha is not None:  # two states: how far off is p, in deviations of the Dirichlet
+        total = alpha.sum(1)
+        stated = np.sqrt(alpha[:, 0] * alpha[:, 1] / (total + 1)) / total
+        line["covered"] = float((gap / 2 <= 2 * stated + SINGLE).mean())
+        line["rank"] = float(spearmanr(stated, gap).statistic)
+    return line
 
 
 def stored() -> list[dict]:
@@ -117,6 +126,24 @@ def table() -> str:
     return "\n".join(rows)
 
 
+def trust() -> str:
+    """How well the stated deviations hold: share of errors within two, rank correlation."""
+    cells: dict[tuple[str, str], list[dict]] = defaultdict(list)
+    for line in stored():
+        cells[line["set"], line["engine"]].append(line)
+    engines = [e for e in ENGINES if any("covered" in x for n in TESTS for x in cells[n, e])]
+    rows = ["| models | " + " | ".join(f"`{e}`" for e in engines) + " |"]
+    rows.append("|---" * (len(engines) + 1) + "|")
+    for name in (MIX, *TESTS, LARGE):
+        row = []
+        for engine in engines:
+            known = [x for x in cells[name, engine] if "covered" in x]
+            means = [np.nanmean([x[key] for x in known]) for key in ("covered", "rank") if known]
+            row.append(f"{means[0]:.2f}, {means[1]:.2f}" if known else "–")
+        rows.append(f"| {name} | " + " | ".join(row) + " |")
+    return "\n".join(rows)
+
+
 def cell(lines: list[dict]) -> str:
     answered = [x for x in lines if "mae" in x]
     if not answered:
@@ -129,4 +156,4 @@ def cell(lines: list[dict]) -> str:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         run(sys.argv[2] if len(sys.argv) > 2 else "")
-    print(table())
+    print(table(), trust(), sep="\n\n")

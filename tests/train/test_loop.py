@@ -11,11 +11,14 @@ import pytest
 import torch
 
 from icgi.errors import CheckpointError
+from icgi.neural.fast import FastNetwork
 from icgi.neural.weights import load_weights
+from icgi.train import evaluate
 from icgi.train.config import TINY, TrainConfig
 from icgi.train.labels import Labelled, label
-from icgi.train.loop import mean_error, train
+from icgi.train.loop import mean_error, run_task, train
 from icgi.train.mixture import Range, draw_many
+from icgi.train.spin_task import SpinTask
 
 torch.set_num_threads(1)
 
@@ -75,6 +78,28 @@ def test_training_stops_when_validation_no_longer_improves(tmp_path: Path) -> No
     )
     result = train(config, [data], [(data, 3)], tmp_path)
     assert result.steps == 4
+
+
+def test_every_step_is_told_and_weights_are_kept_by_all_validation_sets(tmp_path: Path) -> None:
+    data, other = tiny_data(), tiny_data(seed=5)
+    config = dataclasses.replace(TINY, steps=5, validate_every=1, batch=4)
+    told: list[tuple[int, float]] = []
+    task = SpinTask(config, [data], [(data, 3), (other, 3)])
+    result = run_task(task, tmp_path, tick=lambda *step: told.append(step))
+    assert [step for step, _ in told] == [0, 1, 2, 3, 4]
+    assert [progress for _, progress in told] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8])
+    kept = min(result.history, key=lambda line: line["mae"][0] * line["mae"][1])["mae"]
+    found = [mean_error(result.network, part, 3) for part in (data, other)]
+    assert found == pytest.approx(kept)
+
+
+def test_calibration_makes_stated_deviations_cover_errors() -> None:
+    torch.manual_seed(0)
+    network = FastNetwork(TINY.network)
+    evaluate.calibrate(network, [tiny_data(seed=s) for s in (11, 12, 13)], 3)
+    found = evaluate.quality(network, tiny_data(seed=14), 3, orders=4)
+    assert found.covered > 0.85
+    assert found.rank > 0.5
 
 
 @pytest.mark.slow

@@ -15,8 +15,9 @@ def run(
         str,
         typer.Argument(
             metavar="CONFIG",
-            help="A preset (fast, general, paper, paper-schedule; tiny, general-tiny and "
-            "paper-tiny end within a minute on a CPU), or the train.json of an earlier run.",
+            help="A preset (fast, general, paper, its controls paper-recurrent and messages, "
+            "paper-schedule; tiny, general-tiny and paper-tiny end within a minute on a CPU), or "
+            "the train.json of an earlier run.",
         ),
     ],
     out: Annotated[
@@ -67,10 +68,13 @@ def run(
     require_device(settings)
     out.mkdir(parents=True, exist_ok=True)
     watch = _Watch(quiet)
-    result, _ = train(
-        settings, out, Limits(seconds, total, rate, seed), start, workers, tests,
-        watch.report, lambda text: output.note(text, quiet),
-    )  # fmt: skip
+    with output.working(quiet) as doing:
+        doing("drawing and labelling models")
+        result, _ = train(
+            settings, out, Limits(seconds, total, rate, seed), start, workers, tests,
+            watch.report, lambda text: output.note(text, quiet),
+            lambda step, progress: doing(f"step {step}, {progress:.0%} of the schedule"),
+        )  # fmt: skip
     plot = _plot(result.history, out / "curve.png")
     if not quiet:
         best = min(line["mae"][0] for line in result.history)

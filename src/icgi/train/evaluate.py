@@ -68,11 +68,6 @@ class Quality:
     rank: float  # Spearman's correlation of the stated deviation with the error, over variables
     covered: float  # share of variables whose error is within two stated deviations
 
-    @property
-    def line(self) -> str:
-        """One cell of a printed table."""
-        return f"{float(self.mae.mean()):.4f} (rank {self.rank:.2f}, covered {self.covered:.2f})"
-
 
 @torch.no_grad()
 def quality(

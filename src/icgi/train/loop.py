@@ -24,6 +24,7 @@ from icgi.train.spin_task import SpinTask, mean_error
 __all__ = ["Batches", "Result", "Task", "mean_error", "run_task", "train"]
 
 Report = Callable[[dict[str, Any]], None]
+Tick = Callable[[int, float], None]
 
 
 class Batches(Protocol):
@@ -92,22 +93,24 @@ def run_task(
     folder: Path,
     report: Report = lambda line: None,
     start: nn.Module | None = None,
+    tick: Tick = lambda step, progress: None,
 ) -> Result:
     """Train a network and keep its weights, log and last checkpoint in `folder`.
 
     A checkpoint found there is continued; the run ends with the same numbers as one that was never
     interrupted. Under `torchrun` every process takes its part of each batch. `start` is a network
-    whose weights a new run begins with.
+    whose weights a new run begins with. `tick` hears of every step, and what share of the schedule
+    is over; `report` of every validation.
     """
     with Group() as group:
         run = _Run(task, group, start)
         run.prepare(report)
         if (folder / "checkpoint.pt").exists():
             run.restore(folder / "checkpoint.pt")
-        return _loop(run, folder, report)
+        return _loop(run, folder, report, tick)
 
 
-def _loop(run: "_Run", folder: Path, report: Report) -> Result:
+def _loop(run: "_Run", folder: Path, report: Report, tick: Tick) -> Result:
     config, group = run.config, run.group
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
@@ -116,6 +119,7 @@ def _loop(run: "_Run", folder: Path, report: Report) -> Result:
         progress = max(run.step / config.steps, elapsed / config.seconds)
         if progress >= 1.0 or run.stale >= config.patience:
             break
+        tick(run.step, progress)
         loss = run.advance(progress)
         if run.step % config.validate_every == 0 or run.step == config.steps:
             run.check(float(loss), time.perf_counter() - began)

@@ -21,7 +21,7 @@ from icgi.train import general_task
 from icgi.train.general_run import GeneralJob
 from icgi.train.graph_run import GraphJob
 from icgi.train.labels import LARGEST_EXACT
-from icgi.train.loop import Report, Result, run_task
+from icgi.train.loop import Report, Result, Tick, run_task
 from icgi.train.spin_run import SpinJob
 from icgi.train.workers import workers
 
@@ -107,6 +107,7 @@ def run(
     tests: int = 32,
     report: Report = lambda line: None,
     say: Say = lambda text: None,
+    tick: Tick = lambda step, progress: None,
 ) -> tuple[Result, Table]:
     """Draw data, train, measure; everything is kept in the folder `out`.
 
@@ -127,7 +128,7 @@ def run(
         if limits.total is not None:
             left = limits.total - (time.perf_counter() - began) - RESERVE
             task.config = dataclasses.replace(config, seconds=max(left, 1.0))
-        result = run_task(task, out, report, first)
+        result = run_task(task, out, report, first, tick)
         if isinstance(job, SpinJob):
             job.finish(task, result.network, pool)
             save_weights(out / "weights.safetensors", result.network)
