@@ -73,6 +73,18 @@ def test_patches_of_a_lattice_are_better_than_belief_propagation() -> None:
     assert found < 0.5 * bp
 
 
+def test_borders_are_doubted() -> None:
+    model = lattice(5, 1.2)
+    found = icgi.marginals(model, engine="icgi:fast,orders=2,core=8")
+    exact = icgi.marginals(model, engine="jt").probs
+    alpha = found.marginals.concentration
+    total = alpha.sum(1)
+    stated = np.sqrt(alpha[:, 0] * alpha[:, 1] / (total + 1)) / total
+    covered = (np.abs(found.probs - exact)[:, 0] < 2 * stated).mean()
+    assert covered > 0.8
+    assert_allclose(found.probs, alpha / total[:, None])
+
+
 def test_a_model_without_edges() -> None:
     model = ising_model((np.zeros((0, 2), dtype=int), np.zeros(0)), np.linspace(-1, 1, 600))
     found = icgi.marginals(model, engine="icgi:fast,orders=1,core=4").probs[:, 1]

