@@ -51,7 +51,7 @@ def lines(path: Path) -> int:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_run_loses_only_what_is_in_flight(run, how: signal.Signals) -> None:
-    glasses(8)
+    glasses(24)  # many, so that a slow machine has not labelled all when the signal comes
     words = ["label", "models", "-o", "set", "--workers", "2", "--seconds", "0.5"]
     words += ["--error", "1e-6"]  # never reached: every instance takes its time
     child = subprocess.Popen([*ICGI, *words], start_new_session=True, stderr=subprocess.PIPE)
@@ -68,9 +68,9 @@ def test_a_killed_run_loses_only_what_is_in_flight(run, how: signal.Signals) -> 
         assert "Traceback" not in told
     wait_until(lambda: not any(worker.is_running() for worker in workers))
     kept = {item.identity.name: item.label.probs for item in LabelledSet("set")}
-    assert 3 <= len(kept) < 8
+    assert 3 <= len(kept) < 24
     told = run("label", "set", "--seconds", 0.1, "--workers", 1).stdout
-    assert f"{8 - len(kept)} labelled now, 8 in all" in told
+    assert f"{24 - len(kept)} labelled now, 24 in all" in told
     stored = LabelledSet("set")
     assert stored.verify() == []
     for item in stored:
