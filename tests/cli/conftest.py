@@ -1,4 +1,5 @@
 import gc
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,10 @@ def thawed() -> Iterator[None]:
 def grid() -> FactorGraph:
     """`grid.uai`, 16 spins, in the current folder."""
     return make("grid", "grid.uai", rows=4, columns=4)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts_are_heard() -> None:
+    """Children of a suite that runs in the background would inherit a deaf ear for Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
