@@ -164,7 +164,7 @@ def test_cold_hopeless_models_are_called_diverged() -> None:
     )
     found = zoo.run(engine, model)
     assert found.status is Status.DIVERGED
-    assert found.stats["unsound"] > 0.5 or found.stats["spread"] > SOUND_SPREAD
+    assert found.stats["unsound"] > 0.01 or found.stats["spread"] > SOUND_SPREAD  # and says why
     assert NEGATIVE < 0
 
 

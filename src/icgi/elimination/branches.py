@@ -22,6 +22,7 @@ from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph, FloatArray
 
 _GUESS = 6.0  # log Z of a wreck may be wrong by this much
+_MOST_UNSOUND = 0.01  # share · doubt of unsound leaves in an answer that is called sound
 _MOST_STATES = 8  # of a variable to enumerate
 
 
@@ -117,7 +118,7 @@ def combined(leaves: list[Leaf]) -> Marginals:
     unsound = min(1.0, float(errors[~sound].sum())) if known.all() else 1.0
     probs = sum(w * leaf.answer.probs for w, leaf in zip(share, leaves, strict=True))
     status = Status.DIVERGED
-    if known.all() and errors.sum() <= SOUND_SPREAD:
+    if known.all() and errors.sum() <= SOUND_SPREAD and unsound <= _MOST_UNSOUND:
         status = Status.CONVERGED
         if all(leaf.answer.status is Status.EXACT for leaf in leaves):
             status = Status.EXACT
