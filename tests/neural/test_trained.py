@@ -73,3 +73,14 @@ def test_further_orders_come_from_the_seed() -> None:
     first, again, other = (icgi.marginals(model, engine=engine, seed=s).probs for s in (0, 0, 1))
     assert (first == again).all()
     assert (first != other).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [("fast,orders=0", "orders=0"), ("fast,core=0", "core=0"), ("paper,steps=-1", "steps=-1"),
+     ("fast,device=nowhere", "device=nowhere")],
+)  # fmt: skip
+def test_options_that_no_run_could_honour_are_refused(options: str, told: str) -> None:
+    model = FAMILIES["tree"].sample(np.random.default_rng(0), n=5, states=2)
+    with pytest.raises(icgi.IcgiError, match=told):
+        icgi.marginals(model, engine=f"icgi:{options}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.random import Generator
 
-from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import IsingArrays, as_ising
@@ -41,6 +41,13 @@ class IcgiNetwork:
     steps: int | None = None  # paper: most variables to eliminate; none: as trained
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        if self.core < 1 or self.orders < 1 or (self.steps is not None and self.steps < 0):
+            raise IcgiError(
+                f"core={self.core}, orders={self.orders}, steps={self.steps}; give 1 or more "
+                "for core and orders, 0 or more for steps"
+            )
+
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Marginals of one model; a batch of one."""
         return self.batch([model], budget, [rng])[0]
@@ -59,6 +66,7 @@ class IcgiNetwork:
         """
         if not models:
             return []
+        require_device(self.device)
         size = sum(m.n_variables for m in models)
         with torch_threads(1 if size < WORTH_THREADS else threads):
             return self._batch(models, budget, rngs)
@@ -179,6 +187,18 @@ class IcgiNetwork:
             concentration=alpha,
             stats={"orders": self.orders, "core": min(self.core, n), "patches": patches},
         )
+
+
+def require_device(name: str) -> None:
+    """Raise `IcgiError` where torch does not know the device, or cannot use it."""
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):  # torch without CUDA raises the latter
+        raise IcgiError(
+            f"device={name} cannot be used by torch on this machine; leave it out for cpu"
+        ) from None
 
 
 @contextmanager

@@ -179,13 +179,8 @@ class _Measure(torch.autograd.Function):
         return None, *gradients
 
 
-class _Limit(torch.autograd.Function):
+class _Limit(_Measure):
     """Identity whose gradient is scaled down, graph by graph, to the norm that was noted."""
-
-    @staticmethod
-    def forward(ctx: Any, ruler: list[Tensor], *parts: Tensor) -> tuple[Tensor, ...]:
-        ctx.ruler = ruler
-        return tuple(p.view_as(p) for p in parts)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

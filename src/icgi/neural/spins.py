@@ -6,7 +6,7 @@ treats the spins that are left as independent; what it finds (means and correlat
 tells the second pass, which the network corrects, how they move together.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
@@ -44,11 +44,6 @@ class Spins:
 
     def __getitem__(self, index: Tensor | slice) -> "Spins":
         return Spins(*(getattr(self, f.name)[index] for f in fields(self)))
-
-    def without_context(self) -> "Spins":
-        """Same batch with no estimates."""
-        zero = torch.zeros_like(self.fields)
-        return replace(self, estimate=zero, reliability=zero)
 
 
 def make_spins(couplings: Tensor, fields: Tensor, real: Tensor) -> Spins:
