@@ -247,8 +247,8 @@ def spins_from(arrays: Sequence[IsingArrays], device: str, largest: int = 1) -> 
 def doubted(alpha: "Tensor", spins: "Spins", patches: Sequence["Patch"]) -> "Tensor":
     """Concentrations (b n 2) that also doubt what was said at the patches' borders.
 
-    How far the first pass moves when the border is silent is one more deviation: 92–98 % of errors
-    are then within two on lattices and sparse graphs, 36–83 % without.
+    How far the first pass moves when the border is silent is one more deviation; without it most
+    stated deviations are too small (docs/log.md).
     """
     import torch
 
