@@ -24,6 +24,7 @@ from icgi.model.ising import ising_model
 from icgi.model.ordering import greedy_order
 
 ALGORITHMS = ["parent-to-child", "double-loop"]
+CHOICES = ["factors", "loops", "clusters", "join-graph"]
 
 
 def glass(seed: int, size: int = 10, beta: float = 1.0) -> FactorGraph:
@@ -147,16 +148,17 @@ class TestOnLoops:
 class TestStationary:
     @pytest.mark.parametrize("seed", range(4))
     @pytest.mark.parametrize("ibound", [1, 2, 3])
-    def test_kikuchi_free_energy(self, ibound: int, seed: int) -> None:
+    @pytest.mark.parametrize("regions", ["clusters", "join-graph"])
+    def test_free_energy(self, regions: str, ibound: int, seed: int) -> None:
         """Its derivative vanishes along every change of a joint distribution.
 
         Any change of beliefs that keeps them consistent is the marginal of a change of some
-        joint, not necessarily a positive one.
+        joint, not necessarily a positive one. In a join graph there are other changes as well.
         """
         rng = np.random.default_rng(seed)
         scopes = [*zoo.grid_scopes(3, 3), (0, 4, 8), (2, 4)]
         model = zoo.random_model(rng, [2, 2, 3, 2, 2, 2, 3, 2, 2], scopes)
-        graph, _ = GeneralisedBP(regions="clusters", ibound=ibound).region_graph(model)
+        graph, _ = GeneralisedBP(regions=regions, ibound=ibound).region_graph(model)
         tables = compile_regions(model, graph, Budget(), "")
         state = initial_state(tables)
         kept = single_loop(graph, tables)
@@ -217,6 +219,8 @@ class TestHonesty:
         ("engine", "advice"),
         [
             (GeneralisedBP(regions="clusters", ibound=8), "ibound below 8"),
+            (GeneralisedBP(regions="join-graph", ibound=7), "ibound below 7"),
+            (GeneralisedBP(regions="join-graph", ibound=1), "lbp"),
             (GeneralisedBP(loop=6), "loop below 6"),
             (GeneralisedBP(regions="factors"), "lbp"),
         ],
@@ -238,7 +242,7 @@ class TestHonesty:
 
 
 class TestZeros:
-    @pytest.mark.parametrize("regions", ["factors", "loops", "clusters"])
+    @pytest.mark.parametrize("regions", CHOICES)
     @pytest.mark.parametrize("seed", range(10))
     def test_impossible_states_get_no_probability(self, seed: int, regions: str) -> None:
         rng = np.random.default_rng(seed)
@@ -272,7 +276,7 @@ def check(model: FactorGraph, found: Marginals) -> None:
 
 @given(
     nasty_models(),
-    st.sampled_from(["factors", "loops", "clusters"]),
+    st.sampled_from(CHOICES),
     st.sampled_from(["auto", *ALGORITHMS]),
 )
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

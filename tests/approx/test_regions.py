@@ -11,7 +11,8 @@ from test_trbp import hypergraph
 import zoo
 from icgi.approx import regions
 from icgi.approx.cycles import cycles
-from icgi.approx.regions import RegionGraph, mini_buckets, region_graph
+from icgi.approx.join_graph import mini_buckets
+from icgi.approx.regions import RegionGraph, region_graph
 from icgi.approx.support import supported
 from icgi.errors import BudgetError
 from icgi.model.graph import FactorGraph
@@ -33,7 +34,7 @@ def graphs(model: FactorGraph) -> dict[str, RegionGraph]:
     for longest in (3, 4, 6):
         found[f"loops {longest}"] = region_graph(model, cycles(model, longest).regions)
     for ibound in (1, 2, 3, 5, 20):
-        found[f"clusters {ibound}"] = region_graph(model, mini_buckets(model, ibound))
+        found[f"clusters {ibound}"] = region_graph(model, mini_buckets(model, ibound).clusters)
     return found
 
 
@@ -80,7 +81,7 @@ class TestCounting:
     def test_junction_tree_is_recognised(self, name: str) -> None:
         model = MODELS[name]
         width = greedy_order(model, "min-fill").width
-        assert region_graph(model, mini_buckets(model, width)).junction_tree
+        assert region_graph(model, mini_buckets(model, width).clusters).junction_tree
         if width > 1 and max(map(len, model.scopes)) == 2:
             assert not region_graph(model, []).junction_tree
 
@@ -163,17 +164,6 @@ def rank_mod_2(rows: np.ndarray) -> int:
                     rows[r] ^= rows[rank]
             rank += 1
     return rank
-
-
-class TestClusters:
-    @pytest.mark.parametrize("ibound", [1, 2, 4, 7])
-    @pytest.mark.parametrize("name", ["grid-4x5", "complete", "hypergraph-1", "sparse"])
-    def test_keep_the_bound_and_hold_every_factor(self, name: str, ibound: int) -> None:
-        model = MODELS[name]
-        clusters = mini_buckets(model, ibound)
-        largest = max(map(len, model.scopes))
-        assert all(len(c) <= max(ibound + 1, largest) for c in clusters)
-        assert all(any(set(s) <= set(c) for c in clusters) for s in model.scopes)
 
 
 def test_too_many_intersections_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

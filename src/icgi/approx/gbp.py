@@ -5,12 +5,13 @@ of
 
     Σ_α Σ_x b_α(x) (θ_α(x) − log b_α(x)) − Σ_β c_β Σ_x b_β(x) log b_β(x),   Σ_{x_α∖x_β} b_α = b_β,
 
-over maximal regions α and their intersections β with counting numbers c_β (Kikuchi 1951). With
-multipliers λ_αβ of the constraints, b_α ∝ exp(θ_α + Σ_β λ_αβ), and inner regions are solved one
-after the other (`region_sweeps.py`; Heskes, Albers, Kappen 2003, section 5). The part c − κ of
-a counting number that would make the problem non-convex is linearised at an anchor b̂: moved along
-after every update it damps the single loop, parent to child; held until the rest has converged it
-is the double loop, which cannot cycle.
+over maximal regions α and their intersections β with counting numbers c_β (Kikuchi 1951). In a
+join graph the β are the labels of its arcs, with c = −1 (`join_graph.py`). With multipliers λ_αβ
+of the constraints, b_α ∝ exp(θ_α + Σ_β λ_αβ), and inner regions are solved one after the other
+(`region_sweeps.py`; Heskes, Albers, Kappen 2003, section 5). The part c − κ of a counting number
+that would make the problem non-convex is linearised at an anchor b̂: moved along after every update
+it damps the single loop, parent to child; held until the rest has converged it is the double loop,
+which cannot cycle.
 """
 
 import math
@@ -22,6 +23,7 @@ from numpy.random import Generator
 
 from icgi.approx.cycles import cycles
 from icgi.approx.fixed_point import Outcome, check_settings, deadline, fixed_point
+from icgi.approx.join_graph import join_graph, mini_buckets
 from icgi.approx.region_sweeps import (
     State,
     advance,
@@ -33,7 +35,7 @@ from icgi.approx.region_sweeps import (
     restart,
 )
 from icgi.approx.region_tables import Tables, compile_regions
-from icgi.approx.regions import RegionGraph, mini_buckets, region_graph
+from icgi.approx.regions import RegionGraph, region_graph
 from icgi.approx.support import supported
 from icgi.errors import IcgiError
 from icgi.inference import Budget, Marginals, Status
@@ -41,7 +43,7 @@ from icgi.model.condition import lift
 from icgi.model.graph import FactorGraph, FloatArray
 
 Algorithm: TypeAlias = Literal["auto", "parent-to-child", "double-loop"]
-Choice: TypeAlias = Literal["factors", "loops", "clusters"]
+Choice: TypeAlias = Literal["factors", "loops", "clusters", "join-graph"]
 
 WINDOW = 50  # sweeps after which progress is judged
 PROGRESS = 0.8  # of the residual, in two windows, or the next remedy is tried
@@ -52,9 +54,10 @@ class GeneralisedBP:
     """Kikuchi's approximation on regions by the cluster variation method; `log_z` is Kikuchi's.
 
     Regions are the factors, or cycles up to a length, or clusters of up to ibound + 1 variables;
-    with a junction tree of clusters the answer is exact. Converged means that all regions agree
-    on their intersections, and that no undamped update would move a belief, by more than the
-    tolerance.
+    with a junction tree of clusters the answer is exact. In a join graph the same clusters agree
+    along its arcs only, instead of on all their intersections: iterative join-graph propagation.
+    Converged means that all regions agree on the regions below them, and that no undamped update
+    would move a belief, by more than the tolerance.
     """
 
     regions: Choice = "loops"
@@ -113,7 +116,9 @@ class GeneralisedBP:
             }
             graph = region_graph(model, found.regions)
         elif self.regions == "clusters":
-            graph = region_graph(model, mini_buckets(model, self.ibound))
+            graph = region_graph(model, mini_buckets(model, self.ibound).clusters)
+        elif self.regions == "join-graph":
+            graph = join_graph(model, self.ibound)
         else:
             graph = region_graph(model, [])
         stats |= {
@@ -124,7 +129,7 @@ class GeneralisedBP:
         return graph, stats
 
     def _advice(self) -> str:
-        if self.regions == "clusters":
+        if self.regions in ("clusters", "join-graph") and self.ibound > 1:
             return f"use ibound below {self.ibound}"
         if self.regions == "loops" and self.loop > 3:
             return f"use loop below {self.loop}, or regions=factors"

@@ -1,7 +1,7 @@
 """Region graphs by the cluster variation method: which sets of variables keep a joint belief.
 
-Maximal regions are chosen (factors, short cycles, or clusters of an elimination order); regions
-below them are all their intersections. Counting numbers c_r = 1 − Σ_{s ⊋ r} c_s make every variable
+Maximal regions are chosen (factors, short cycles, or clusters of mini-buckets); regions below them
+are all their intersections. Counting numbers c_r = 1 − Σ_{s ⊋ r} c_s make every variable
 and every factor count once (Kikuchi 1951; Yedidia, Freeman, Weiss 2005, section V).
 """
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from icgi.errors import BudgetError
 from icgi.model.graph import FactorGraph, FloatArray
-from icgi.model.ordering import greedy_order
 
 Region = tuple[int, ...]  # variables, ascending
 
@@ -37,15 +36,12 @@ class RegionGraph:
 def region_graph(model: FactorGraph, clusters: Iterable[Iterable[int]]) -> RegionGraph:
     """Cluster variation method on the given clusters and on factors and variables outside them."""
     every = {tuple(sorted(c)) for c in clusters} | {tuple(sorted(s)) for s in model.scopes if s}
-    outer = _maximal([*every, *((i,) for i in range(model.n_variables))])
+    outer = maximal([*every, *((i,) for i in range(model.n_variables))])
+    tree = junction_tree(model, outer)
+    if tree is not None:
+        return tree
     holders = _holders(outer)
     home = _homes(model, outer, holders)
-    edges = _junction_forest(outer, holders)
-    if edges is not None:
-        inner = [_shared(outer[a], outer[b]) for a, b in edges]
-        parents = [list(e) for e in edges]
-        below: list[list[int]] = [[] for _ in inner]
-        return RegionGraph(outer, inner, np.full(len(inner), -1.0), parents, below, home, True)
     inner = sorted(_closure(outer, holders), key=lambda r: (-len(r), r))
     parents = [sorted(_common(r, holders)) for r in inner]
     counting = _counting(parents, _above(inner))
@@ -58,39 +54,20 @@ def region_graph(model: FactorGraph, clusters: Iterable[Iterable[int]]) -> Regio
     )
 
 
-def mini_buckets(model: FactorGraph, ibound: int) -> list[Region]:
-    """Clusters of up to ibound + 1 variables, from buckets along a min-fill order.
-
-    Each bucket is cut into parts greedily, large scopes first, and each part hands its scope
-    without the bucket's variable on (Dechter, Kask, Mateescu 2002). A factor larger than the bound
-    stays whole. From ibound = induced width on, the clusters are those of a junction tree.
-    """
-    order = greedy_order(model, "min-fill").variables.tolist()
-    position = np.empty(model.n_variables, np.int64)
-    position[order] = np.arange(len(order))
-    buckets: list[set[Region]] = [set() for _ in order]
-    for scope in model.scopes:
-        if scope:
-            buckets[min(position[i] for i in scope)].add(tuple(sorted(scope)))
-    clusters: list[Region] = []
-    for at, variable in enumerate(order):
-        parts: list[set[int]] = []
-        for scope in sorted(buckets[at], key=lambda s: (-len(s), s)):
-            fitting = (p for p in parts if len(p | set(scope)) <= ibound + 1)
-            best = max(fitting, key=lambda p: len(p & set(scope)), default=None)
-            if best is None:
-                parts.append(set(scope))
-            else:
-                best |= set(scope)
-        for part in parts:
-            clusters.append(tuple(sorted(part)))
-            rest = tuple(sorted(part - {variable}))
-            if rest:
-                buckets[min(position[i] for i in rest)].add(rest)
-    return clusters
+def junction_tree(model: FactorGraph, outer: list[Region]) -> RegionGraph | None:
+    """Regions and the separators of a junction tree of them; None if they have no such tree."""
+    holders = _holders(outer)
+    edges = _junction_forest(outer, holders)
+    if edges is None:
+        return None
+    inner = [_shared(outer[a], outer[b]) for a, b in edges]
+    parents = [list(e) for e in edges]
+    below: list[list[int]] = [[] for _ in inner]
+    home = _homes(model, outer, holders)
+    return RegionGraph(outer, inner, np.full(len(inner), -1.0), parents, below, home, True)
 
 
-def _maximal(clusters: Iterable[Region]) -> list[Region]:
+def maximal(clusters: Iterable[Region]) -> list[Region]:
     """Clusters that no other one contains, in order of their variables."""
     kept: list[Region] = []
     holders: dict[int, set[int]] = {}
@@ -192,7 +169,7 @@ def _closure(outer: list[Region], holders: dict[int, set[int]]) -> set[Region]:
 def _too_many(count: int) -> BudgetError:
     return BudgetError(
         f"the regions intersect in {count} ways or more, at most {MOST_INNER} are kept; use a "
-        "smaller ibound or loop, or regions=factors"
+        "smaller ibound or loop, regions=factors, or regions=join-graph, which needs none of them"
     )
 
 
