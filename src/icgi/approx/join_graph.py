@@ -21,9 +21,7 @@ class MiniBuckets(NamedTuple):
 
     clusters: list[Region]
     variables: list[int]  # whose bucket each cluster is a part of
-    placed: dict[
-        Region, int
-    ]  # cluster that took each scope in, of factors and of what is handed on
+    placed: dict[Region, int]  # cluster that took in a scope, a factor's or one handed on
 
 
 def mini_buckets(model: FactorGraph, ibound: int) -> MiniBuckets:
