@@ -1,8 +1,20 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from icgi.tt.train import carried, decompose, dense, inner, insert, multiply, rounded, sum_out
+from icgi.tt.train import (
+    carried,
+    decompose,
+    dense,
+    inner,
+    insert,
+    multiply,
+    open_sites,
+    rounded,
+    sum_out,
+)
 
 
 @pytest.fixture
@@ -43,6 +55,18 @@ def test_operations_agree_with_dense_tensors(
         assert_allclose(dense(insert(first, at, vector)), wider, atol=1e-12)
     for at in range(len(shape)):
         assert_allclose(np.squeeze(dense(sum_out(first, at))), np.squeeze(a.sum(at)), atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_open_sites_are_marginals_of_the_product(
+    rng: np.random.Generator, shape: tuple[int, ...]
+) -> None:
+    a, b = rng.normal(size=shape), rng.normal(size=shape)
+    every = range(len(shape))
+    for sites in (s for k in every for s in combinations(every, k + 1)):
+        expected = (a * b).sum(tuple(q for q in every if q not in sites))
+        found = open_sites(decompose(a), decompose(b), sites)
+        assert_allclose(found * expected.sum() / found.sum(), expected, atol=1e-9)
 
 
 def test_rounding_keeps_to_the_singular_values_it_drops(rng: np.random.Generator) -> None:

@@ -1,9 +1,29 @@
-"""Exact elimination with dense log tables, for the parts where these are small."""
+"""Exact elimination with dense log tables, of all variables or of some, where tables are small."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from icgi.errors import EvidenceError
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
+
+Factor = tuple[tuple[int, ...], FloatArray]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collected:
+    """What eliminating the variables of `order` leaves behind.
+
+    A clique is a variable, its neighbours when it goes, and ψ, the product of all that contains it.
+    """
+
+    order: IntArray
+    scopes: dict[int, tuple[int, ...]]  # the variable first, then in order, those that stay last
+    tables: dict[int, FloatArray]  # log ψ
+    messages: dict[int, FloatArray]  # log Σ_v ψ, over the rest of the scope
+    rest: list[Factor]  # factors of the variables that stay
+    log_constant: float
 
 
 def eliminate_dense(model: FactorGraph, order: IntArray) -> tuple[FloatArray, float]:
@@ -11,54 +31,72 @@ def eliminate_dense(model: FactorGraph, order: IntArray) -> tuple[FloatArray, fl
 
     Works on logarithms throughout, so any range of potentials and true zeros are fine.
     """
+    collected = collect(model, order)
+    probs = np.zeros((model.n_variables, model.max_states))
+    distribute(collected, {}, probs)
+    return probs, collected.log_constant
+
+
+def collect(model: FactorGraph, order: IntArray) -> Collected:
+    """Eliminate the variables of `order`, all or some of the model's."""
     n = model.n_variables
-    when = np.empty(n, np.int64)
-    when[order] = np.arange(n)
+    when = n + np.arange(n)
+    when[order] = np.arange(len(order))
     rank = when.tolist()
-    buckets: list[list[tuple[tuple[int, ...], FloatArray]]] = [[] for _ in range(n)]
-    log_z = 0.0
+    buckets: list[list[Factor]] = [[] for _ in range(n)]
+    constant = 0.0
     for scope, table in zip(model.scopes, model.log_tables, strict=True):
         if not scope:
-            log_z += float(table)
+            constant += float(table)
             continue
         axes = sorted(range(len(scope)), key=lambda a: rank[scope[a]])
         ordered = tuple(scope[a] for a in axes)
         buckets[ordered[0]].append((ordered, table.transpose(axes)))
-    joint: list[FloatArray] = [np.empty(0)] * n
-    message: list[FloatArray] = [np.empty(0)] * n
-    scopes: list[tuple[int, ...]] = [()] * n
+    scopes: dict[int, tuple[int, ...]] = {}
+    tables: dict[int, FloatArray] = {}
+    messages: dict[int, FloatArray] = {}
     for v in order.tolist():
         scope = tuple(sorted({v}.union(*(s for s, _ in buckets[v])), key=rank.__getitem__))
         table = np.zeros([int(model.cards[i]) for i in scope])
         for part, values in buckets[v]:
             table = table + _aligned(part, values, scope)
-        joint[v], scopes[v] = table, scope
-        message[v] = _log_sum(table, (0,))
+        tables[v], scopes[v] = table, scope
+        messages[v] = _log_sum(table, (0,))
         if len(scope) > 1:
-            buckets[scope[1]].append((scope[1:], message[v]))
+            buckets[scope[1]].append((scope[1:], messages[v]))
         else:
-            log_z += float(message[v])
-    if log_z == -np.inf:
+            constant += float(messages[v])
+    if constant == -np.inf or any(np.isneginf(m).all() for m in messages.values()):
         raise EvidenceError(
             "no configuration has non-zero probability; check the evidence against the zeros of "
             "the model"
         )
-    probs = np.zeros((n, model.max_states))
-    for v in order[::-1].tolist():
-        scope, table = scopes[v], joint[v]
-        if len(scope) > 1:
-            above = scopes[scope[1]]
-            gone = tuple(a for a, i in enumerate(above) if i not in scope)
-            belief = _log_sum(joint[scope[1]], gone)
-            with np.errstate(invalid="ignore"):
-                correction = np.where(np.isneginf(message[v]), -np.inf, belief - message[v])
-            table = table + correction
-        else:
-            table = table - message[v]
-        joint[v] = table
-        mass = np.exp(_log_sum(table, tuple(range(1, table.ndim))))
+    rest = [factor for i in range(n) if i not in scopes for factor in buckets[i]]
+    return Collected(order, scopes, tables, messages, rest, constant)
+
+
+def distribute(collected: Collected, given: Mapping[int, FloatArray], probs: FloatArray) -> None:
+    """Fill in the marginals n k of all eliminated variables, the last one first.
+
+    p(v, N) = p(N) · ψ(v, N) / Σ_v ψ(v, N); `given` holds log p(N), up to a constant, for each v all
+    of whose neighbours stay.
+    """
+    beliefs: dict[int, FloatArray] = {}
+    for v in collected.order[::-1].tolist():
+        scope, message = collected.scopes[v], collected.messages[v]
+        belief: FloatArray = np.zeros(())
+        if len(scope) > 1 and scope[1] in beliefs:
+            above = collected.scopes[scope[1]]
+            belief = _log_sum(
+                beliefs[scope[1]], tuple(a for a, i in enumerate(above) if i not in scope)
+            )
+        elif len(scope) > 1:
+            belief = given[v]
+        with np.errstate(invalid="ignore"):
+            correction = np.where(np.isneginf(message), -np.inf, belief - message)
+        beliefs[v] = collected.tables[v] + correction
+        mass = np.exp(_log_sum(beliefs[v], tuple(range(1, len(scope)))))
         probs[v, : mass.size] = mass / mass.sum()
-    return probs, log_z
 
 
 def _aligned(part: tuple[int, ...], values: FloatArray, scope: tuple[int, ...]) -> FloatArray:

@@ -15,9 +15,11 @@ from icgi.elimination.attempts import WRECK_SPREAD, Attempt, Clock, attempt
 from icgi.elimination.batched import batched_passes, same_shape
 from icgi.elimination.branches import branch, combined
 from icgi.elimination.dense import eliminate_dense
+from icgi.elimination.joints import joint_marginals
 from icgi.elimination.layout import Layout
 from icgi.elimination.orders import find_layout, find_layouts
 from icgi.elimination.passes import Cut
+from icgi.elimination.peel import Peeled, peel
 from icgi.elimination.potentials import Potentials, potentials
 from icgi.elimination.run import NEGATIVE, distance
 from icgi.elimination.sampling import Samples, draw, log_potential
@@ -65,6 +67,7 @@ class TensorTrainElimination:
     spread: float = 2e-3  # of log Z over the steps, above which other layouts are tried
     layouts: int = 3  # orders and positions to try
     branches: int = 32  # leaves of the conditioning tree, where trains of the whole model fail
+    steps: int | None = None  # variables eliminated exactly before trains; None: all cheap ones
     device: str | None = None  # torch device for batches of models of one shape; None: compiled
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
@@ -133,16 +136,20 @@ class TensorTrainElimination:
 
     def _connected(self, model: FactorGraph, clock: Clock, rng: Generator) -> Marginals:
         order = greedy_order(model, "min-fill")
-        fits = 2.0**order.log2_entries <= min(_DENSE_TOTAL, clock.budget.table_bytes / 16)
+        most = min(_DENSE_TOTAL, clock.budget.table_bytes // 16)
+        fits = 2.0**order.log2_entries <= most
         if fits and 2.0**order.log2_table <= self.exact_entries:
             return _dense(model, order)
         spins = as_ising(model)
         if spins is not None and not spins.fields.any() and model.n_variables > 1:
             return self._mirrored(model, clock, rng)
-        pots = potentials(model)
-        if fits and pots.steepness > STEEP:
+        peeled = peel(model, self.steps, most)
+        if not len(peeled.kept):
+            return peeled.exact()
+        pots = potentials(peeled.core)
+        if fits and max(potentials(model).steepness, pots.steepness) > STEEP:
             return _dense(model, order)
-        return self._compressed(model, pots, order if fits else None, clock, rng)
+        return self._compressed(peeled, pots, order if fits else None, clock, rng)
 
     def _mirrored(self, model: FactorGraph, clock: Clock, rng: Generator) -> Marginals:
         """Spins without fields: all marginals are ½; with one spin held, log Z = log 2 + log Z₀."""
@@ -159,17 +166,18 @@ class TensorTrainElimination:
 
     def _compressed(
         self,
-        model: FactorGraph,
+        peeled: Peeled,
         pots: Potentials,
         order: Order | None,
         clock: Clock,
         rng: Generator,
     ) -> Marginals:
         """Marginals from trains; where these fail, by an order whose dense tables fit."""
-        rank = _affordable(model, pots, self.rank, clock.budget)
+        model, core = peeled.model, peeled.core
+        rank = _affordable(core, pots, self.rank, clock.budget)
         while True:
             done: list[Attempt] = []
-            for tried in self._attempts(model, pots, rank, clock, rng):
+            for tried in self._attempts(core, pots, rank, clock, rng):
                 done.append(tried)
                 dense = tried.rounded if tried.sound else self.escalate and self.exact_entries > 0
                 if order is not None and dense:
@@ -177,7 +185,7 @@ class TensorTrainElimination:
                 if (tried.last.spread <= self.spread and tried.sound) or clock.spent:
                     break
             best, *others = sorted(done, key=lambda x: x.badness)
-            answer = self._answer(model, pots, best, clock, rng)
+            answer = self._answer(peeled, pots, best, clock, rng)
             apart = [distance(best.last.probs, x.last.probs) for x in others[:1] if x.sound]
             if apart:
                 answer = replace(answer, stats={**answer.stats, "apart": apart[0]})
@@ -247,10 +255,10 @@ class TensorTrainElimination:
         return replace(found, stats=stats)
 
     def _answer(
-        self, model: FactorGraph, pots: Potentials, best: Attempt, clock: Clock, rng: Generator
+        self, peeled: Peeled, pots: Potentials, best: Attempt, clock: Clock, rng: Generator
     ) -> Marginals:
-        """Best attempt with its checks and its status."""
-        stats = best.stats()
+        """Best attempt with its checks and its status, and the peeled variables put back."""
+        stats = {**best.stats(), "steps": float(peeled.steps)}
         if self.halving and not clock.spent and best.cut.rank > 1:
             half = best.cut._replace(rank=best.cut.rank // 2)
             rough = attempt(
@@ -260,12 +268,14 @@ class TensorTrainElimination:
             stats["halving"] = distance(rough.last.probs, best.last.probs)
         drawn = True
         if self.samples and not clock.spent:
-            drawn = self._check(model, pots, best, rng, stats)
+            drawn = self._check(peeled.core, pots, best, rng, stats)
         status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
         if best.sound and drawn:
             exact = best.exact and pots.steepness <= STEEP
             status = Status.EXACT if exact else Status.CONVERGED
-        return Marginals(best.last.probs, status, best.log_z, stats=stats)
+        joints = joint_marginals(pots, best.layout, best.last, peeled.roots)
+        probs = peeled.restore(best.last.probs, joints)
+        return Marginals(probs, status, best.log_z, stats=stats)
 
     def _check(
         self,
@@ -341,7 +351,7 @@ def _total(values: list[float | None]) -> float | None:
 
 
 _LEAST = {"sample_share", "angle"}
-_ADDED = {"eps_sum", "drift", "spread", "predicted_cost", "sample_log_z"}
+_ADDED = {"eps_sum", "drift", "spread", "predicted_cost", "sample_log_z", "steps"}
 
 
 def _merged(parts: list[Marginals]) -> dict[str, float]:

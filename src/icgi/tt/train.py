@@ -75,6 +75,30 @@ def inner(first: Train, second: Train) -> float:
     return float(over[0, 0])
 
 
+def open_sites(first: Train, second: Train, sites: Sequence[int]) -> FloatArray:
+    """Inner product left open at some sites (one or more, ascending), up to a positive factor.
+
+    p(x_sites) = Σ over the states of all other sites of first(x) · second(x).
+    """
+    last = sites[-1]
+    right = np.ones((1, 1))
+    for g, h in zip(first[:last:-1], second[:last:-1], strict=True):
+        right = _unit((g @ right @ h.transpose(0, 2, 1)).sum(0))
+    left = np.ones((1, 1, 1))  # s a c, for every state of the open sites so far
+    for q in range(last):
+        moved = first[q].transpose(0, 2, 1) @ left[:, None] @ second[q]  # s x b d
+        left = _unit(moved.reshape(-1, *moved.shape[2:]) if q in sites else moved.sum(1))
+    closed = first[last] @ right @ second[last].transpose(0, 2, 1)  # x a c
+    out = left.reshape(len(left), -1) @ closed.reshape(len(closed), -1).T
+    return np.asarray(out.reshape([first[q].shape[0] for q in sites]))
+
+
+def _unit(array: FloatArray) -> FloatArray:
+    """Array of largest entry one, so that long products stay within the range of numbers."""
+    peak = np.abs(array).max()
+    return array / peak if peak > 0 else array
+
+
 def insert(train: Train, at: int, vector: FloatArray) -> list[FloatArray]:
     """Train times a function of a new site placed before site `at`."""
     bond = train[at].shape[1] if at < len(train) else 1

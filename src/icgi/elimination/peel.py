@@ -1,0 +1,126 @@
+"""Variables that are cheap to eliminate go exactly, in log tables, before trains take the rest."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from icgi.elimination.dense import Collected, collect, distribute
+from icgi.inference import Marginals, Status
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.ordering import neighbours
+
+_LARGEST = 2**18  # entries of one table
+# Messages over two variables leave a core as pairwise as the model was. Wider ones were better on
+# some sparse graphs, no better on others, and worse on pedigrees (docs/engines/ttve.md).
+_NEIGHBOURS = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Peeled:
+    """What is left of a model when some variables have gone, its log Z the same; the way back."""
+
+    model: FactorGraph
+    core: FactorGraph  # over `kept`, numbered anew
+    kept: IntArray
+    collected: Collected
+
+    @property
+    def steps(self) -> int:
+        """Number of variables that went, of those with a choice of states."""
+        return int(np.count_nonzero(self.model.cards[self.collected.order] > 1))
+
+    @property
+    def roots(self) -> list[tuple[int, ...]]:
+        """Scopes of the core whose joint marginals lead back: messages of several variables."""
+        return sorted({scope for scope in self._roots().values() if len(scope) > 1})
+
+    def restore(
+        self, probs: FloatArray, joints: Mapping[tuple[int, ...], FloatArray]
+    ) -> FloatArray:
+        """Marginals n k of the whole model from those of the core and joint ones of its `roots`.
+
+        What is negative or impossible in them does not count; where nothing is left, all that is
+        possible counts the same.
+        """
+        given = {}
+        for v, scope in self._roots().items():
+            one = len(scope) == 1
+            found = probs[scope[0], : self.core.cards[scope[0]]] if one else joints[scope]
+            possible = ~np.isneginf(self.collected.messages[v])
+            sound = np.where(possible & np.isfinite(found), found, 0.0).clip(0.0)
+            sound = sound if sound.any() else 1.0 * possible
+            with np.errstate(divide="ignore"):
+                given[v] = np.log(sound / sound.sum())
+        out = np.zeros((self.model.n_variables, self.model.max_states))
+        out[self.kept, : probs.shape[1]] = probs
+        distribute(self.collected, given, out)
+        return out
+
+    def exact(self) -> Marginals:
+        """Answer where nothing is left."""
+        probs = self.restore(np.zeros((0, 0)), {})
+        stats = {"dense": 1.0, "steps": float(self.steps)}
+        return Marginals(probs, Status.EXACT, self.collected.log_constant, stats=stats)
+
+    def _roots(self) -> dict[int, tuple[int, ...]]:
+        """Neighbours, numbered as in the core, of those variables whose neighbours all stay."""
+        number = {int(i): k for k, i in enumerate(self.kept)}
+        return {
+            v: tuple(number[i] for i in scope[1:])
+            for v, scope in self.collected.scopes.items()
+            if len(scope) > 1 and scope[1] in number
+        }
+
+
+def peel(model: FactorGraph, steps: int | None = None, entries: int = 2**23) -> Peeled:
+    """Eliminate `steps` variables, smallest tables first; None: all with few enough neighbours.
+
+    No table has more than 2^18 entries, and all of them together have at most `entries`.
+    """
+    order = np.array(_cheapest(model, steps, entries), dtype=np.int64)
+    kept = np.setdiff1d(np.arange(model.n_variables), order)
+    collected = collect(model, order)
+    if not len(order):
+        return Peeled(model, model, kept, collected)
+    number = {int(i): k for k, i in enumerate(kept)}
+    core = FactorGraph(
+        model.cards[kept],
+        (*(tuple(number[i] for i in scope) for scope, _ in collected.rest), ()),
+        (*(table for _, table in collected.rest), np.array(collected.log_constant)),
+    )
+    return Peeled(model, core, kept, collected)
+
+
+def _cheapest(model: FactorGraph, steps: int | None, entries: int) -> list[int]:
+    """Variables in order of elimination: always one of the smallest table."""
+    cards = model.cards.tolist()
+    start, flat = neighbours(model)
+    near = [set(flat[start[i] : start[i + 1]].tolist()) for i in range(len(cards))]
+
+    def size(v: int) -> int:
+        return int(cards[v] * prod(cards[i] for i in near[v]))
+
+    sizes = [size(v) for v in range(len(cards))]
+    heap = [(found, v) for v, found in enumerate(sizes)]
+    heapq.heapify(heap)
+    order: list[int] = []
+    while heap and (steps is None or len(order) < steps):
+        found, v = heapq.heappop(heap)
+        if found > min(_LARGEST, entries):
+            break
+        # gone or of another size by now; if too many neighbours, it comes again when they change
+        if found != sizes[v] or (steps is None and len(near[v]) > _NEIGHBOURS):
+            continue
+        order.append(v)
+        entries -= found
+        sizes[v] = -1
+        for i in near[v]:
+            near[i] = (near[i] | near[v]) - {i, v}
+            sizes[i] = size(i)
+            heapq.heappush(heap, (sizes[i], i))
+    return order
