@@ -8,6 +8,7 @@ from typing import Protocol
 
 from numpy.random import Generator
 
+from icgi.errors import IcgiError
 from icgi.model.condition import Evidence, condition, lift
 from icgi.model.graph import FactorGraph, FloatArray
 
@@ -81,3 +82,15 @@ def infer(
     """Marginals of p(x | evidence): condition, run the engine, put the removed states back."""
     conditioned = condition(model, evidence)
     return lift(engine(conditioned.model, budget, rng), conditioned.alive)
+
+
+def require_device(name: str) -> None:
+    """Raise `IcgiError` where torch does not know the device, or cannot use it."""
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):  # torch without CUDA raises the latter
+        raise IcgiError(
+            f"device={name} cannot be used by torch on this machine; leave it out for cpu"
+        ) from None

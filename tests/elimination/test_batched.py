@@ -11,6 +11,8 @@ from icgi.elimination.orders import find_layout
 from icgi.elimination.passes import Cut
 from icgi.elimination.potentials import potentials
 from icgi.elimination.run import both_passes
+from icgi.engines import parse_engine
+from icgi.errors import IcgiError
 from icgi.inference import Status
 
 pytest.importorskip("torch")
@@ -77,3 +79,9 @@ def test_models_of_different_shapes_are_no_batch() -> None:
 
 def streams(count: int) -> list[np.random.Generator]:
     return [np.random.default_rng(k) for k in range(count)]
+
+
+@pytest.mark.parametrize("name", ["abacus", "cuda:99"])
+def test_a_device_that_cannot_be_used_is_refused_by_name(name: str) -> None:
+    with pytest.raises(IcgiError, match=f"device={name} cannot be used"):
+        parse_engine(f"ttve:device={name}")

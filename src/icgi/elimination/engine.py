@@ -24,7 +24,7 @@ from icgi.elimination.potentials import Potentials, potentials
 from icgi.elimination.run import NEGATIVE, distance
 from icgi.elimination.sampling import Samples, draw, log_potential
 from icgi.errors import BudgetError
-from icgi.inference import Budget, Marginals, Status, infer
+from icgi.inference import Budget, Marginals, Status, infer, require_device
 from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
@@ -69,6 +69,10 @@ class TensorTrainElimination:
     branches: int = 32  # leaves of the conditioning tree, where trains of the whole model fail
     steps: int | None = None  # variables eliminated exactly before trains; None: all cheap ones
     device: str | None = None  # torch device for batches of models of one shape; None: compiled
+
+    def __post_init__(self) -> None:
+        if self.device is not None:
+            require_device(self.device)
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Solve every connected part; log Z adds up, the worst status counts."""
@@ -179,10 +183,11 @@ class TensorTrainElimination:
             done: list[Attempt] = []
             for tried in self._attempts(core, pots, rank, clock, rng):
                 done.append(tried)
-                dense = tried.rounded if tried.sound else self.escalate and self.exact_entries > 0
+                good = tried.sound and tried.last.spread <= self.spread
+                dense = tried.rounded if good else self.escalate and self.exact_entries > 0
                 if order is not None and dense:
                     return _dense(model, order)
-                if (tried.last.spread <= self.spread and tried.sound) or clock.spent:
+                if good or clock.spent:
                     break
             best, *others = sorted(done, key=lambda x: x.badness)
             answer = self._answer(peeled, pots, best, clock, rng)

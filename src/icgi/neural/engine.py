@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
-from icgi.inference import Budget, Marginals, Status
+from icgi.inference import Budget, Marginals, Status, require_device
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import IsingArrays, as_ising
 
@@ -187,18 +187,6 @@ class IcgiNetwork:
             concentration=alpha,
             stats={"orders": self.orders, "core": min(self.core, n), "patches": patches},
         )
-
-
-def require_device(name: str) -> None:
-    """Raise `IcgiError` where torch does not know the device, or cannot use it."""
-    import torch
-
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):  # torch without CUDA raises the latter
-        raise IcgiError(
-            f"device={name} cannot be used by torch on this machine; leave it out for cpu"
-        ) from None
 
 
 @contextmanager
