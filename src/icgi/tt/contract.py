@@ -16,17 +16,23 @@ REORDER = {"contract", "reassoc"}  # sums in any order, so that they use vector 
 
 @numba.njit(cache=True, nogil=True)
 def gram_right(core, table, gram):  # type: ignore[no-untyped-def]
-    """Gram at the left bond of h: Σ_x h_x · gram · h_xᵀ, with gram (w·b, w·b)."""
+    """Gram at the left bond of h: Σ_x h_x · gram · h_xᵀ, with gram (w·b, w·b).
+
+    Blocks core_x · gram_ij · core_xᵀ are formed for j ≤ i only; the others are their transposes.
+    """
     d, a, b = core.shape
     v, w = table.shape[0], table.shape[2]
     out = np.zeros((v, a, v, a))
-    first = np.empty((w, a, w * b))
-    second = np.empty((w * a * w, a))
-    blocks = second.reshape((w, a, w, a))
+    lower = [np.ascontiguousarray(gram[i * b : (i + 1) * b, : (i + 1) * b]) for i in range(w)]
+    first = np.empty(a * b * (w * (w + 1) // 2))
+    second = np.empty((a * (w * (w + 1) // 2), a))
     for x in range(d):
+        start = 0
         for i in range(w):
-            np.dot(core[x], gram[i * b : (i + 1) * b], first[i])
-        np.dot(first.reshape((w * a * w, b)), np.ascontiguousarray(core[x].T), second)
+            size = (i + 1) * a * b
+            np.dot(core[x], lower[i], first[start : start + size].reshape((a, (i + 1) * b)))
+            start += size
+        np.dot(first.reshape((len(second), b)), np.ascontiguousarray(core[x].T), second)
         for p in range(v):
             for i in range(w):
                 if table[p, x, i] == 0.0:
@@ -36,9 +42,15 @@ def gram_right(core, table, gram):  # type: ignore[no-untyped-def]
                         factor = table[p, x, i] * table[q, x, j]
                         if factor == 0.0:
                             continue
+                        high, low = max(i, j), min(i, j)
+                        row, step = a * (high * (high + 1) // 2) + low, high + 1
                         for k in range(a):
-                            for m in range(a):
-                                out[p, k, q, m] += factor * blocks[i, k, j, m]
+                            if i >= j:
+                                for m in range(a):
+                                    out[p, k, q, m] += factor * second[row + k * step, m]
+                            else:
+                                for m in range(a):
+                                    out[p, k, q, m] += factor * second[row + m * step, k]
     for p in range(v):
         for q in range(p):
             for k in range(a):
