@@ -66,7 +66,7 @@ class TensorTrainElimination:
     escalate: bool = True
     spread: float = 2e-3  # of log Z over the steps, above which other layouts are tried
     layouts: int = 3  # orders and positions to try
-    branches: int = 32  # leaves of the conditioning tree, where trains of the whole model fail
+    branches: int = 64  # leaves of the conditioning tree, where trains of the whole model fail
     steps: int | None = None  # variables eliminated exactly before trains; None: all cheap ones
     device: str | None = None  # torch device for batches of models of one shape; None: compiled
 
@@ -233,21 +233,30 @@ class TensorTrainElimination:
     def _branched(
         self, model: FactorGraph, root: Marginals, rank: int, clock: Clock, rng: Generator
     ) -> Marginals:
-        """Answer by conditioning on a few variables, each branch in one attempt, wrecks in two."""
+        """Answer by conditioning on a few variables, each branch in few attempts."""
         leaf = replace(
-            self, rank=rank, escalate=False, halving=False, samples=0,
+            self, escalate=False, halving=False, samples=0,
             arithmetic="gram" if self.arithmetic == "auto" else "qr",
         )  # fmt: skip
 
         def solve(held: Evidence) -> Marginals:
+            """Half the rank finds the wrecks, which more rank does not mend; the rest gets all."""
+
+            def run(rank: int, weight: float) -> Marginals:
+                budget = replace(clock.budget, seconds=max(clock.left, 0.0))
+                given = replace(leaf, rank=rank, env_weight=weight)
+                return infer(model, held, given, budget, rng)
+
             found = []
             for weight in sorted({self.env_weight, min(1.0, self.env_weight)}, reverse=True):
-                budget = replace(clock.budget, seconds=max(clock.left, 0.0))
-                given = replace(leaf, env_weight=weight)
-                found.append(infer(model, held, given, budget, rng))
+                found.append(run(max(1, rank // 2), weight))
                 if not _wrecked(found[-1]) or clock.spent:
                     break
-            return min(found, key=_wreckage)
+            best = min(found, key=_wreckage)
+            rough = best.stats.get("spread", 0.0) > _BRANCH_TARGET
+            if rough and not _wrecked(best) and not clock.spent:
+                best = min(best, run(rank, weight), key=_wreckage)
+            return best
 
         found = combined(branch(model, root, solve, self.branches, _BRANCH_TARGET, clock))
         sound = root.status in (Status.EXACT, Status.CONVERGED)
