@@ -4,12 +4,12 @@ from numpy.testing import assert_allclose
 
 import zoo
 from icgi.data.families import FAMILIES
-from icgi.elimination.attempts import Clock
+from icgi.elimination.attempts import WRECK_SPREAD, Clock
 from icgi.elimination.branches import Leaf, branch, combined, strength
 from icgi.elimination.engine import TensorTrainElimination
 from icgi.elimination.potentials import potentials
 from icgi.exact.junction_tree import JunctionTree
-from icgi.inference import Budget, Marginals, Status
+from icgi.inference import Budget, Marginals, Status, infer
 from icgi.model.condition import Evidence
 
 
@@ -85,3 +85,28 @@ def test_branches_mend_what_trains_of_the_whole_cannot() -> None:
     errors = [np.abs(zoo.run(e, model).probs - exact.probs).sum(1).mean() for e in (engine, whole)]
     assert zoo.run(engine, model).stats["branches"] > 1
     assert errors[0] < 0.5 * errors[1]
+
+
+def test_leaves_take_half_the_rank_and_all_of_it_where_it_can_help(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wrecks are tried twice at half the rank, others are raised to the whole unless accurate."""
+    runs: dict[tuple[tuple[int, int], ...], list[tuple[int, bool, float]]] = {}
+
+    def watched(model, held, engine, budget, rng):  # type: ignore[no-untyped-def]
+        found = infer(model, held, engine, budget, rng)
+        wreck = found.stats["negative"] > 0.0 or not found.stats["spread"] < WRECK_SPREAD
+        key = tuple(sorted(held.items()))
+        runs.setdefault(key, []).append((engine.rank, wreck, found.stats["spread"]))
+        return found
+
+    monkeypatch.setattr("icgi.elimination.engine.infer", watched)
+    model = FAMILIES["sk"].sample(np.random.default_rng(5), n=20, beta=3.0, h=0.5)
+    zoo.run(TensorTrainElimination(rank=4, max_rank=4, exact_entries=0, samples=0), model)
+    assert {rank for tries in runs.values() for rank, _, _ in tries} == {2, 4}
+    for tries in runs.values():
+        ranks, wrecks, spreads = zip(*tries, strict=True)
+        low = [w for r, w in zip(ranks, wrecks, strict=True) if r == 2]
+        assert low[:-1] == [True] * (len(low) - 1)
+        assert len(low) <= 2
+        assert (4 in ranks) == (not low[-1] and spreads[len(low) - 1] > 0.0025)

@@ -199,3 +199,17 @@ def test_many_states_and_wide_factors() -> None:
 def test_a_model_without_variables() -> None:
     model = ising_model((np.zeros((0, 2), np.int64), np.zeros(0)), np.zeros(0))
     assert zoo.run(TensorTrainElimination(), model).status is Status.EXACT
+
+
+def test_tables_that_fit_are_used_where_trains_are_sound_but_not_accurate() -> None:
+    model = FAMILIES["sk"].sample(np.random.default_rng(6), n=16, beta=1.0, h=0.3)
+    trains = TensorTrainElimination(
+        rank=6, max_rank=6, exact_entries=0, escalate=False, halving=False, samples=0
+    )
+    engine = TensorTrainElimination(rank=6, max_rank=6, exact_entries=2**10, samples=0)
+    rough = zoo.run(trains, model)
+    assert rough.status is Status.CONVERGED
+    assert rough.stats["spread"] > engine.spread
+    found = zoo.run(engine, model)
+    assert found.status is Status.EXACT
+    assert_allclose(found.probs, zoo.run(Enumerate(), model).probs, atol=1e-9)
