@@ -10,7 +10,8 @@ from icgi.elimination.attempts import SOUND_SPREAD
 from icgi.elimination.engine import STEEP, TensorTrainElimination
 from icgi.elimination.potentials import potentials
 from icgi.elimination.run import NEGATIVE
-from icgi.errors import BudgetError
+from icgi.engines import parse_engine
+from icgi.errors import BudgetError, IcgiError
 from icgi.exact.enumeration import Enumerate
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Status
@@ -213,3 +214,11 @@ def test_tables_that_fit_are_used_where_trains_are_sound_but_not_accurate() -> N
     found = zoo.run(engine, model)
     assert found.status is Status.EXACT
     assert_allclose(found.probs, zoo.run(Enumerate(), model).probs, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "option", ["rank=0", "iterations=0", "layouts=0", "samples=-2", "steps=-1", "spread=nan"]
+)
+def test_settings_that_no_run_could_honour_are_refused_by_name(option: str) -> None:
+    with pytest.raises(IcgiError, match=f"ttve: {option} is too small; give [01] or more"):
+        parse_engine(f"ttve:{option}")

@@ -23,7 +23,7 @@ from icgi.elimination.peel import Peeled, peel
 from icgi.elimination.potentials import Potentials, potentials
 from icgi.elimination.run import NEGATIVE, distance
 from icgi.elimination.sampling import Samples, draw, log_potential
-from icgi.errors import BudgetError
+from icgi.errors import BudgetError, IcgiError
 from icgi.inference import Budget, Marginals, Status, infer, require_device
 from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph
@@ -39,6 +39,10 @@ STEEP = 20.0
 _BRANCH_SPREAD = 0.005
 _BRANCH_TARGET = 0.0025
 _SPEED = 1e8  # predicted cost that a pair of passes does in a second, roughly
+_LEAST_SETTINGS = {
+    "rank": 1, "max_rank": 1, "iterations": 1, "env_weight": 0, "tolerance": 0, "exact_entries": 0,
+    "samples": 0, "spread": 0, "layouts": 1, "branches": 0, "steps": 0,
+}  # fmt: skip
 _SHARE_FLOOR = 0.02  # effective sample share below which the samples contradict the train
 _RAW_GAP = 0.1  # mean |raw − reweighted| beyond noise that contradicts it, too
 
@@ -71,6 +75,10 @@ class TensorTrainElimination:
     device: str | None = None  # torch device for batches of models of one shape; None: compiled
 
     def __post_init__(self) -> None:
+        for name, least in _LEAST_SETTINGS.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise IcgiError(f"ttve: {name}={value} is too small; give {least} or more")
         if self.device is not None:
             require_device(self.device)
 

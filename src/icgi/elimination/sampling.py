@@ -83,6 +83,8 @@ def sample(
     """Draw n independent configurations by eliminating the model at a given rank."""
     if n < 1:
         raise IcgiError(f"{n} samples asked for; ask for at least one")
+    if rank < 1:
+        raise IcgiError(f"trains of rank {rank} asked for; ask for at least one")
     states = np.zeros((n, model.n_variables), np.int64)
     log_q = np.zeros(n)
     for part in components(model):
