@@ -60,3 +60,5 @@ def test_mirror_images_are_found_without_a_field() -> None:
 def test_no_samples_is_a_wrong_question() -> None:
     with pytest.raises(IcgiError, match="at least one"):
         sample(zoo.MODELS["chain"], 0, np.random.default_rng(0))
+    with pytest.raises(IcgiError, match="rank 0 asked for"):
+        sample(zoo.MODELS["chain"], 3, np.random.default_rng(0), rank=0)
