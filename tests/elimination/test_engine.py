@@ -162,9 +162,8 @@ def test_escalation_mends_what_a_small_rank_breaks() -> None:
     assert np.abs(found.probs - exact.probs).sum(1).mean() < 0.05
 
 
-# The first one is at the border: its error is 0.04 with and without steps, `unsound` 0.011 without
-# and 0.006 with them, where 0.01 is allowed. The others are wrong by 0.11 and more.
-@pytest.mark.parametrize(("seed", "steps"), [(0, 0), (1, None), (2, None)])
+@pytest.mark.parametrize("steps", [0, None])
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_cold_hopeless_models_are_called_diverged(seed: int, steps: int | None) -> None:
     model = FAMILIES["ea3d"].sample(np.random.default_rng(seed), L=5, beta=4.0)
     engine = TensorTrainElimination(
