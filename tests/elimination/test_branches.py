@@ -6,7 +6,7 @@ import zoo
 from icgi.data.families import FAMILIES
 from icgi.elimination.attempts import WRECK_SPREAD, Clock
 from icgi.elimination.branches import Leaf, branch, combined, strength
-from icgi.elimination.engine import TensorTrainElimination
+from icgi.elimination.engine import _BRANCH_TARGET, TensorTrainElimination
 from icgi.elimination.potentials import potentials
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Marginals, Status, infer
@@ -109,4 +109,4 @@ def test_leaves_take_half_the_rank_and_all_of_it_where_it_can_help(
         low = [w for r, w in zip(ranks, wrecks, strict=True) if r == 2]
         assert low[:-1] == [True] * (len(low) - 1)
         assert len(low) <= 2
-        assert (4 in ranks) == (not low[-1] and spreads[len(low) - 1] > 0.0025)
+        assert (4 in ranks) == (not low[-1] and spreads[len(low) - 1] > _BRANCH_TARGET)
