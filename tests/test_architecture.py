@@ -10,11 +10,13 @@ ROOT = Path(icgi.__file__).parent
 BELOW = {
     "errors": set(),
     "randomness": set(),
-    "model": {"errors", "randomness"},
-    "inference": {"model", "errors"},
-    "tt": {"errors"},
+    "clock": set(),
+    "kernels": {"clock"},
+    "model": {"errors", "randomness", "clock", "kernels"},
+    "inference": {"model", "errors", "clock"},
+    "tt": {"errors", "kernels"},
 }
-FOUNDATION = {"inference", "model", "errors", "randomness"}
+FOUNDATION = {"inference", "model", "errors", "randomness", "clock", "kernels"}
 ROOMS = {"exact", "approx", "sampling", "conformal"}
 BELOW |= {room: FOUNDATION for room in ROOMS}
 BELOW["elimination"] = FOUNDATION | {"tt"}

@@ -3,14 +3,17 @@
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from numpy.random import Generator
 
+from icgi.clock import Deadline
 from icgi.errors import IcgiError
 from icgi.model.condition import Evidence, condition, lift
 from icgi.model.graph import FactorGraph, FloatArray
+
+UNBOUNDED = 2**62  # iterations of a budget that only the clock ends
 
 
 class Status(enum.Enum):
@@ -18,9 +21,15 @@ class Status(enum.Enum):
 
     EXACT = "exact"
     CONVERGED = "converged"
+    AT_REST = "at rest"
     ESTIMATED = "estimated"
     BUDGET_SPENT = "budget spent"
     DIVERGED = "diverged"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the engine vouches for the numbers: exact, or with a small estimated error."""
+        return self in (Status.EXACT, Status.CONVERGED)
 
     @property
     def advice(self) -> str:
@@ -30,14 +39,18 @@ class Status(enum.Enum):
 
 _ADVICE = {
     Status.EXACT: "Exact up to rounding.",
-    Status.CONVERGED: "The engine's own criterion was met; the answer is still an approximation.",
+    Status.CONVERGED: "An approximation whose error the engine has estimated, and found small.",
+    Status.AT_REST: (
+        "The iteration came to rest; that says nothing about how far its fixed point is from the "
+        "truth: compare with another engine where it matters."
+    ),
     Status.ESTIMATED: (
         "A trained network's estimate; nothing was checked on this model: compare with another "
         "engine where it matters."
     ),
     Status.BUDGET_SPENT: (
-        "The budget ended before the engine's criterion was met: give more --seconds or "
-        "--iterations, or another engine."
+        "The budget ended before the engine's criterion was met: give it more time, or try "
+        "another engine."
     ),
     Status.DIVERGED: "The engine's self-check failed: do not trust these numbers; try another one.",
 }
@@ -47,9 +60,25 @@ _ADVICE = {
 class Budget:
     """What an engine may spend."""
 
-    iterations: int = 1000  # one iteration = one sweep over all variables, for every engine
-    seconds: float = math.inf  # for people and benchmarks; tests use iterations only
+    # One iteration is one sweep over all variables, for every engine. None: no bound but the time
+    # where a time is given, else each engine's own (`sweeps`).
+    iterations: int | None = None
+    seconds: float = math.inf  # wall clock, compiling excluded; tests use iterations only
     table_bytes: int = 2**32  # tables an engine may hold at once, in bytes
+
+    def sweeps(self, usual: int = 1000) -> int:
+        """How many iterations are allowed; `usual` where neither they nor seconds are bounded."""
+        if self.iterations is not None:
+            return self.iterations
+        return usual if math.isinf(self.seconds) else UNBOUNDED
+
+    def deadline(self) -> Deadline:
+        """Moment at which the seconds are spent, if they are counted from now."""
+        return Deadline.after(self.seconds)
+
+    def until(self, deadline: Deadline) -> "Budget":
+        """Same budget with the seconds that are left before a deadline."""
+        return replace(self, seconds=deadline.left)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +109,9 @@ def infer(
     model: FactorGraph, evidence: Evidence, engine: Engine, budget: Budget, rng: Generator
 ) -> Marginals:
     """Marginals of p(x | evidence): condition, run the engine, put the removed states back."""
+    deadline = budget.deadline()
     conditioned = condition(model, evidence)
-    return lift(engine(conditioned.model, budget, rng), conditioned.alive)
+    return lift(engine(conditioned.model, budget.until(deadline), rng), conditioned.alive)
 
 
 def require_device(name: str) -> None:

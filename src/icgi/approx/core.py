@@ -11,11 +11,11 @@ from itertools import chain, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from icgi.errors import BudgetError
 from icgi.inference import Budget
+from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.wiring import Wiring, wiring
 
@@ -204,7 +204,7 @@ def _ranges(begin: IntArray, length: IntArray) -> IntArray:
     return np.asarray(np.repeat(shift, length) + np.arange(length.sum()))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _add_fields(scope_start, scope, table_start, values, ratio_start, owner, constant, field):  # type: ignore[no-untyped-def]
     """Unary factors: log ratios into `field`, the entry of state 0 into `constant`."""
     for g in range(len(owner)):
@@ -216,7 +216,7 @@ def _add_fields(scope_start, scope, table_start, values, ratio_start, owner, con
                 field[r + x] += min(max(ratio, FLOOR), -FLOOR)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _breadth_first(scope_start, scope, touching_start, touching):  # type: ignore[no-untyped-def]
     """Factors of two and more variables, component by component, parents before children."""
     n = len(touching_start) - 1
@@ -244,7 +244,7 @@ def _breadth_first(scope_start, scope, touching_start, touching):  # type: ignor
     return order[:found]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _fill_weights(c, rho, weights):  # type: ignore[no-untyped-def]
     for f in range(len(rho)):
         begin, shift = c.value_start[f], c.weight_start[f]
@@ -252,7 +252,7 @@ def _fill_weights(c, rho, weights):  # type: ignore[no-untyped-def]
             weights[shift + k] = math.exp((c.values[begin + k] - c.top[f]) / rho[f])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _softmax(ratio_start, belief, probs):  # type: ignore[no-untyped-def]
     for i in range(len(ratio_start) - 1):
         begin, end = ratio_start[i], ratio_start[i + 1]

@@ -8,11 +8,11 @@ edge that no earlier one has, which are independent as well.
 from dataclasses import dataclass
 from itertools import combinations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from icgi.approx.regions import Region
+from icgi.kernels import kernel
 from icgi.model.graph import BoolArray, FactorGraph, IntArray
 from icgi.model.ordering import neighbours
 
@@ -102,7 +102,7 @@ def _parts(start: IntArray, neighbour: IntArray) -> int:
     return int(connected_components(graph, directed=False)[0])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _find(start, neighbour, i, j):  # type: ignore[no-untyped-def]
     """Place of j in the ascending list of i's neighbours."""
     low, high = start[i], start[i + 1]
@@ -115,7 +115,7 @@ def _find(start, neighbour, i, j):  # type: ignore[no-untyped-def]
     return low
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _edge_numbers(start, neighbour):  # type: ignore[no-untyped-def]
     """Number of the undirected edge at each place of the neighbour lists."""
     edge = np.empty(len(neighbour), np.int64)
@@ -130,7 +130,7 @@ def _edge_numbers(start, neighbour):  # type: ignore[no-untyped-def]
     return edge
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _add_cycles(paths, start, neighbour, edge, rows, pivot, count, seen):  # type: ignore[no-untyped-def]
     """Reduce each cycle by the rows there are; what is left of it, if anything, is a new row.
 
@@ -153,7 +153,7 @@ def _add_cycles(paths, start, neighbour, edge, rows, pivot, count, seen):  # typ
     return chosen
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _reduce(along, rows, pivot, count, row):  # type: ignore[no-untyped-def]
     """Add a cycle to the echelon form; false if the rows there are add up to it."""
     row[:] = 0
@@ -178,7 +178,7 @@ def _reduce(along, rows, pivot, count, row):  # type: ignore[no-untyped-def]
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _cycles(start, neighbour, rank, length, most, steps):  # type: ignore[no-untyped-def]
     """Chordless cycles of one length, each once: from its vertex of least rank, one direction.
 

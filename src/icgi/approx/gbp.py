@@ -82,7 +82,7 @@ class GeneralisedBP:
         graph, stats = self.region_graph(part.model)
         tables = compile_regions(part.model, graph, budget, self._advice())
         state = initial_state(tables)
-        run = _Run(graph, tables, state, self, budget.iterations, until)
+        run = _Run(graph, tables, state, self, budget.sweeps(), until)
         outcome = run.exact() if graph.junction_tree else run.approximate()
         refresh(tables, state)
         disagreement, log_z = consistency(tables, state), kikuchi(tables, state)

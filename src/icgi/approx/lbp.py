@@ -82,7 +82,7 @@ class LoopyBP:
         for attempt in range(self.restarts + 1):
             # the first run may take half; what runs leave over goes to those that follow
             shares = 2 if attempt == 0 < self.restarts else self.restarts + 1 - attempt
-            limit = (budget.iterations - best.sweeps) // shares
+            limit = (budget.sweeps() - best.sweeps) // shares
             schedule, damping = _plan(self, attempt)
             state = initial_state(core, _start(core, attempt, rngs))
             sweep(core, state, schedule, damping, self.tolerance, limit, until, threads)

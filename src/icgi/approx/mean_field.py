@@ -62,7 +62,7 @@ class MeanField:
         for attempt in range(self.restarts + 1):
             if attempt and perf_counter() >= until:
                 break  # the search of a possible configuration alone may take a second
-            limit = (budget.iterations - best.sweeps) // (self.restarts + 1 - attempt)
+            limit = (budget.sweeps() - best.sweeps) // (self.restarts + 1 - attempt)
             run = _Run.of(core, starting_point(core, rngs if attempt else None))
             if zeros.any():
                 run.ascend(SOFT, np.where(zeros, limit // 2, 0), self.tolerance, until, threads)

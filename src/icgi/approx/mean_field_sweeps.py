@@ -5,11 +5,12 @@ Probabilities q are all states of all variables in a row; models are laid out by
 
 import math
 
-import numba
 import numpy as np
 
+from icgi.kernels import kernel
 
-@numba.njit(cache=True, nogil=True)
+
+@kernel
 def ascend(c, q, zero, tolerance, limit, count, first, last, sweeps, residual):  # type: ignore[no-untyped-def]
     """Renew the distributions of the models first ≤ m < last in turn.
 
@@ -27,7 +28,7 @@ def ascend(c, q, zero, tolerance, limit, count, first, last, sweeps, residual): 
             sweeps[m] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _ascend(c, q, zero, m, mean, digit, prefix):  # type: ignore[no-untyped-def]
     """One sweep of one model; the largest change of a probability."""
     residual = 0.0
@@ -67,7 +68,7 @@ def _ascend(c, q, zero, m, mean, digit, prefix):  # type: ignore[no-untyped-def]
     return residual
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _expect(c, f, i, q, zero, mean, digit, prefix):  # type: ignore[no-untyped-def]
     """Add E_q[θ_f − top | x_i] to `mean`: rows along the last axis, products of q carried along."""
     e0, arity = c.edge_start[f], c.edge_start[f + 1] - c.edge_start[f]
@@ -103,7 +104,7 @@ def _expect(c, f, i, q, zero, mean, digit, prefix):  # type: ignore[no-untyped-d
             a -= 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def mean_messages(c, q, zero):  # type: ignore[no-untyped-def]
     """E_q[θ_f | x_i] of every edge, as log ratios: the messages that mean field passes."""
     digit, prefix = np.empty(c.largest[1], np.int64), np.empty(c.largest[1])
@@ -119,7 +120,7 @@ def mean_messages(c, q, zero):  # type: ignore[no-untyped-def]
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def lower_bounds(c, q):  # type: ignore[no-untyped-def]
     """Σ_f E_q[θ_f] + Σ_i H(q_i) of every model, −inf where q has weight on a zero."""
     bound = c.constant.copy()

@@ -13,11 +13,11 @@ because numba's cache does not notice a change of another one.
 import math
 from typing import Literal, TypeAlias
 
-import numba
 import numpy as np
 
 from icgi.approx.core import FLOOR, Core, State
 from icgi.approx.fixed_point import fixed_points
+from icgi.kernels import kernel
 from icgi.model.graph import IntArray
 
 Schedule: TypeAlias = Literal["sequential", "flooding", "residual"]
@@ -47,7 +47,7 @@ def sweep(
     fixed_points(some, work, state.sweeps, state.residual, limit, until, tolerance, threads)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def advance(c, s, schedule, damping, tolerance, limit, count, first, last):  # type: ignore[no-untyped-def]
     """Sweep the models first ≤ m < last, each until it converges, its limit, or `count` sweeps.
 
@@ -71,7 +71,7 @@ def advance(c, s, schedule, damping, tolerance, limit, count, first, last):  # t
                 s.residual[m] = _sweep(c, s, m, np.int64(FLOODING), 1.0, work)
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _sweep(c, s, m, schedule, damping, work):  # type: ignore[no-untyped-def]
     """Every factor once: flooding reads the beliefs of before, sequential those of now."""
     f0, f1 = c.model_factor[m], c.model_factor[m + 1]
@@ -93,7 +93,7 @@ def _sweep(c, s, m, schedule, damping, work):  # type: ignore[no-untyped-def]
     return worst
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _residual_sweep(c, s, m, damping, tolerance, work):  # type: ignore[no-untyped-def]
     """As many turns as the model has variables, each of the one with most to tell.
 
@@ -137,7 +137,7 @@ def _residual_sweep(c, s, m, damping, tolerance, work):  # type: ignore[no-untyp
     return pending[heap[0]]
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _sift_up(heap, place, pending, k):  # type: ignore[no-untyped-def]
     i = heap[k]
     while k > 0:
@@ -150,7 +150,7 @@ def _sift_up(heap, place, pending, k):  # type: ignore[no-untyped-def]
     heap[k], place[i] = i, k
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _sift_down(heap, place, pending, k):  # type: ignore[no-untyped-def]
     i = heap[k]
     while 2 * k + 1 < len(heap):
@@ -165,7 +165,7 @@ def _sift_down(heap, place, pending, k):  # type: ignore[no-untyped-def]
     heap[k], place[i] = i, k
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _gather(c, s, m):  # type: ignore[no-untyped-def]
     """Set the beliefs of a model from its messages: field + Σ_f ρ_f log m_{f→i}."""
     v, w = c.ratio_start[c.model_variable[m]], c.ratio_start[c.model_variable[m + 1]]
@@ -180,7 +180,7 @@ def _gather(c, s, m):  # type: ignore[no-untyped-def]
                 s.belief[r + k] += rho * s.messages[k]
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def log_weight(c, f, k):  # type: ignore[no-untyped-def]
     """(θ − top) / ρ of one entry, −inf for true zeros only."""
     value = c.values[c.value_start[f] + k]
@@ -189,14 +189,14 @@ def log_weight(c, f, k):  # type: ignore[no-untyped-def]
     return max(value - c.top[f], FLOOR) / c.rho[f]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def workspace(c):  # type: ignore[no-untyped-def]
     """Scratch of one thread: a vector per axis of the largest factor, in and out, and counters."""
     states, arity = c.largest
     return np.empty((4, states)), np.empty((2, arity + 1)), np.empty((3, arity + 1), np.int64)
 
 
-@numba.njit(inline="always")
+@kernel(inline="always")
 def outgoing(c, f, messages, belief, work):  # type: ignore[no-untyped-def]
     """Unnormalised messages of a factor into work[0][1]: all states of its first axis, and so on.
 
@@ -238,7 +238,7 @@ def outgoing(c, f, messages, belief, work):  # type: ignore[no-untyped-def]
     return by_logs, scale
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True, fastmath=_SAFE)
+@kernel(no_cpython_wrapper=True, fastmath=_SAFE)
 def _contract_pair(weights, begin, rows, columns, into, out):  # type: ignore[no-untyped-def]
     for x in range(rows):
         total, factor = 0.0, into[x]
@@ -250,7 +250,7 @@ def _contract_pair(weights, begin, rows, columns, into, out):  # type: ignore[no
         begin += columns
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True, fastmath=_SAFE)
+@kernel(no_cpython_wrapper=True, fastmath=_SAFE)
 def _contract_triple(weights, k, first, second, third, into, out):  # type: ignore[no-untyped-def]
     last = first + second
     for x in range(first):
@@ -266,7 +266,7 @@ def _contract_triple(weights, k, first, second, third, into, out):  # type: igno
         out[x] = sum_x
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True, fastmath=_SAFE)
+@kernel(no_cpython_wrapper=True, fastmath=_SAFE)
 def _contract(weights, begin, arity, into, out, partial, counters):  # type: ignore[no-untyped-def]
     """All outgoing messages in one pass: rows along the last axis, partial sums carried upwards."""
     prefix, carried = partial[0], partial[1]
@@ -300,7 +300,7 @@ def _contract(weights, begin, arity, into, out, partial, counters):  # type: ign
         out[x] /= into[x]
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _sum_logs(c, f, arity, work):  # type: ignore[no-untyped-def]
     """The same messages by running log-sum-exp: slow, and right at any range."""
     top, out, cavity = work[0][3], work[0][1], work[0][2]
@@ -326,7 +326,7 @@ def _sum_logs(c, f, arity, work):  # type: ignore[no-untyped-def]
         out[x] = top[x] + math.log(out[x])
 
 
-@numba.njit(inline="always")
+@kernel(inline="always")
 def _count_up(digit, card, arity):  # type: ignore[no-untyped-def]
     """States of a factor's next table entry, the last one fastest."""
     a = arity - 1
@@ -338,13 +338,13 @@ def _count_up(digit, card, arity):  # type: ignore[no-untyped-def]
         a -= 1
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _log_add(a, b):  # type: ignore[no-untyped-def]
     high, low = max(a, b), min(a, b)
     return high if low == -np.inf else high + math.log1p(math.exp(low - high))
 
 
-@numba.njit(inline="always")
+@kernel(inline="always")
 def _binary_message(w00, w01, w10, w11, h):  # type: ignore[no-untyped-def]
     """Log ratio to the rows of a 2×2 table from log ratio h of the columns; NaN if too small."""
     t = math.exp(-abs(h))
@@ -353,7 +353,7 @@ def _binary_message(w00, w01, w10, w11, h):  # type: ignore[no-untyped-def]
     return math.log(up / down) if min(up, down) >= TINY else math.nan
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _binary_message_by_logs(c, f, across, h):  # type: ignore[no-untyped-def]
     """The same in logarithms, to the columns if `across`."""
     one, two = np.int64(2 if across else 1), np.int64(1 if across else 2)
@@ -362,7 +362,7 @@ def _binary_message_by_logs(c, f, across, h):  # type: ignore[no-untyped-def]
     return min(max(new, FLOOR), -FLOOR)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_SAFE)
+@kernel(fastmath=_SAFE)
 def renew(c, order, first, last, stride, messages, read, write, carry, damping, keep, work):  # type: ignore[no-untyped-def]
     """Renew the messages of some factors and the beliefs they change; return the residual.
 
@@ -434,12 +434,12 @@ def renew(c, order, first, last, stride, messages, read, write, carry, damping, 
     return worst
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _binary_distance(a, b):  # type: ignore[no-untyped-def]
     return abs(1.0 / (1.0 + math.exp(-a)) - 1.0 / (1.0 + math.exp(-b)))
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _distance(a, a0, b, b0, count, rho):  # type: ignore[no-untyped-def]
     """Largest difference of two messages, runs of log ratios, to the power ρ and normalised."""
     if count == 1:
@@ -459,7 +459,7 @@ def _distance(a, a0, b, b0, count, rho):  # type: ignore[no-untyped-def]
     return worst
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def log_partitions(c, s):  # type: ignore[no-untyped-def]
     """Reweighted Bethe log Z of every model: Σ_i log Z_i + Σ_f ρ_f (log Z_f − Σ_{i∈f} log Z_i).
 
@@ -485,7 +485,7 @@ def log_partitions(c, s):  # type: ignore[no-untyped-def]
     return log_z
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _log_sum(ratios):  # type: ignore[no-untyped-def]
     """log(1 + Σ exp ratio)."""
     top = 0.0
@@ -497,7 +497,7 @@ def _log_sum(ratios):  # type: ignore[no-untyped-def]
     return top + math.log(total)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def informations(c, s):  # type: ignore[no-untyped-def]
     """I_f = Σ_{i∈f} H(b_i) − H(b_f) for every factor, at a fixed point."""
     f_count, n = len(c.rho), len(c.ratio_start) - 1

@@ -13,10 +13,10 @@ not notice a change of another one.
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from icgi.approx.region_tables import Tables
+from icgi.kernels import kernel
 from icgi.model.graph import FloatArray, IntArray
 
 TINY = 1e-100  # linear marginals below it are summed again in logarithms
@@ -71,7 +71,7 @@ def restart(t: Tables, s: State) -> None:
     s.counter[1:] = 0
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def advance(t, s, kept, damping, double, tolerance, count):  # type: ignore[no-untyped-def]
     """Make up to `count` sweeps, alternating in direction; how many, and the last residual."""
     residual = np.inf
@@ -92,7 +92,7 @@ def advance(t, s, kept, damping, double, tolerance, count):  # type: ignore[no-u
     return count, residual
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _move_anchor(t, s):  # type: ignore[no-untyped-def]
     """Bring the anchor to the beliefs; every second time, beyond them (Varadhan, Roland 2008).
 
@@ -135,7 +135,7 @@ def _move_anchor(t, s):  # type: ignore[no-untyped-def]
             s.anchor[x] -= top + math.log(mass)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _sweep(t, s, kept, damping, moving, forward):  # type: ignore[no-untyped-def]
     """Update every inner region once.
 
@@ -197,7 +197,7 @@ def _sweep(t, s, kept, damping, moving, forward):  # type: ignore[no-untyped-def
     return gap, drift, moved, runaway
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _marginal(t, s, link, size, at):  # type: ignore[no-untyped-def]
     """Belief of a link's parent about the inner region into work[0], its logarithm into work[1]."""
     linear, logs = s.work[0, at : at + size], s.work[1, at : at + size]
@@ -238,7 +238,7 @@ def _marginal(t, s, link, size, at):  # type: ignore[no-untyped-def]
         linear[x] = math.exp(logs[x])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _log_table(t, s, a):  # type: ignore[no-untyped-def]
     """θ_α + Σ_β λ_αβ into `logs`; the largest entry."""
     begin, end = t.entry_start[a], t.entry_start[a + 1]
@@ -255,7 +255,7 @@ def _log_table(t, s, a):  # type: ignore[no-untyped-def]
     return top
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _refresh_one(t, s, a):  # type: ignore[no-untyped-def]
     top = _log_table(t, s, a)
     begin, mass = t.entry_start[a], 0.0
@@ -266,14 +266,14 @@ def _refresh_one(t, s, a):  # type: ignore[no-untyped-def]
         s.joint[k] /= mass
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def refresh(t, s):  # type: ignore[no-untyped-def]
     """Set b_α ∝ exp(θ_α + Σ_β λ_αβ) for all maximal regions; products alone would drift."""
     for a in range(len(t.entry_start) - 1):
         _refresh_one(t, s, a)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def consistency(t, s):  # type: ignore[no-untyped-def]
     """Largest difference between a region's belief and what a parent says about it."""
     gap = 0.0
@@ -286,7 +286,7 @@ def consistency(t, s):  # type: ignore[no-untyped-def]
     return gap
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def kikuchi(t, s):  # type: ignore[no-untyped-def]
     """Energy and entropy of all regions, each as often as it counts."""
     log_z = t.constant
@@ -300,7 +300,7 @@ def kikuchi(t, s):  # type: ignore[no-untyped-def]
     return log_z
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def read_marginals(t, s, cards, choice, stride, probs):  # type: ignore[no-untyped-def]
     """Marginal of each variable from region `choice`, inner if ≥ 0, maximal −1 − choice if not."""
     for i in range(len(cards)):

@@ -8,13 +8,13 @@ of the one to the states of the other; without zeros, links of the same shape sh
 import math
 from typing import NamedTuple, TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from icgi.approx.regions import RegionGraph
 from icgi.errors import BudgetError, EvidenceError
 from icgi.inference import Budget
+from icgi.kernels import kernel
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.wiring import Wiring, wiring
 
@@ -172,7 +172,7 @@ def _log_tables(w: Wiring, graph: RegionGraph, entry_start: IntArray) -> tuple[F
     return theta, float(constant)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _add_factors(  # type: ignore[no-untyped-def]
     cards, scope_start, scope, table_start, values, home, region_start, region, entry_start, theta
 ):
@@ -209,7 +209,7 @@ def _add_factors(  # type: ignore[no-untyped-def]
     return constant
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _propagate(t, alive, state_alive):  # type: ignore[no-untyped-def]
     """Remove states that some parent excludes, and entries that some inner region excludes."""
     support = np.empty(len(state_alive), np.bool_)
@@ -236,7 +236,7 @@ def _propagate(t, alive, state_alive):  # type: ignore[no-untyped-def]
                         changed = True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _compress(t, alive, state_alive, entries):  # type: ignore[no-untyped-def]
     """Maps between what is alive, one for each link."""
     rank = np.empty(len(state_alive), np.int32)

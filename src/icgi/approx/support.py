@@ -7,11 +7,11 @@ mean field needs one possible configuration to start from.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.random import Generator
 
 from icgi.errors import EvidenceError
+from icgi.kernels import kernel
 from icgi.model.condition import Conditioned
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.reduce import all_states, propagate, reducible, restrict
@@ -119,7 +119,7 @@ def _starts(lengths: list[int]) -> IntArray:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(lengths, np.int64))])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _probe(z, effort):  # type: ignore[no-untyped-def]
     """Remove states that are inconsistent when assumed; false if nothing is possible at all."""
     trail, scratch, none = np.empty(len(z.alive), np.int64), _scratch(z), np.int64(0)
@@ -147,7 +147,7 @@ def _probe(z, effort):  # type: ignore[no-untyped-def]
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _search(z, preference, rng, effort):  # type: ignore[no-untyped-def]
     """Reduce every variable that meets zeros to one state; true if that is a possible choice."""
     n = len(z.left)
@@ -184,7 +184,7 @@ def _search(z, preference, rng, effort):  # type: ignore[no-untyped-def]
     return False
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _draw(z, i, preference, rng):  # type: ignore[no-untyped-def]
     """One of the states left of a variable, by preference; the smallest keep a chance."""
     total = 0.0
@@ -199,7 +199,7 @@ def _draw(z, i, preference, rng):  # type: ignore[no-untyped-def]
     return chosen
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _scratch(z):  # type: ignore[no-untyped-def]
     f = len(z.scope_start) - 1
     states, arity = 1, 1
@@ -214,7 +214,7 @@ def _scratch(z):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _assume(z, k, trail, size):  # type: ignore[no-untyped-def]
     """Remove every other state of a state's variable."""
     i = z.owner[k]
@@ -227,14 +227,14 @@ def _assume(z, k, trail, size):  # type: ignore[no-untyped-def]
     return size
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _undo(z, trail, size, mark):  # type: ignore[no-untyped-def]
     for t in range(mark, size):
         z.alive[trail[t]] = True
         z.left[z.owner[trail[t]]] += 1
 
 
-@numba.njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@kernel(no_cpython_wrapper=True)
 def _propagate(z, i, trail, size, scratch):  # type: ignore[no-untyped-def]
     """Arc consistency after variable i has changed: new size of the trail, and entries read.
 

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 from numpy.random import Generator
 
@@ -11,6 +10,7 @@ from icgi.approx.fixed_point import check_settings, deadline, fixed_point
 from icgi.approx.support import supported
 from icgi.errors import UnsupportedModelError
 from icgi.inference import Budget, Marginals
+from icgi.kernels import kernel
 from icgi.model.condition import lift
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ising import IsingArrays, as_ising
@@ -52,7 +52,7 @@ class ThoulessAndersonPalmer:
             )
             return int(made), float(residual)
 
-        outcome = fixed_point(advance, budget.iterations, until, self.tolerance)
+        outcome = fixed_point(advance, budget.sweeps(), until, self.tolerance)
         log_z = _log_z(ising, m[0]) if outcome.converged else None
         stats = {"residual": outcome.residual, "sweeps": float(outcome.sweeps)}
         answer = Marginals(_probabilities(part.model, m[0]), outcome.status, log_z, stats=stats)
@@ -98,7 +98,7 @@ def _log_z(ising: IsingArrays, m: FloatArray) -> float:
     return float(ising.constant + entropy + ising.fields @ m + pairs.sum() + reaction.sum())
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@kernel(fastmath={"contract", "reassoc", "nsz"})
 def iterate(start, neighbour, coupling, field, m, damping, tolerance, count):  # type: ignore[no-untyped-def]
     """Iterate in place up to `count` times; how often, and the last change of a probability.
 

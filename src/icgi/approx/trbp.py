@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-import numba
 import numpy as np
 from numpy.random import Generator
 
@@ -21,6 +20,7 @@ from icgi.approx.fixed_point import check_settings
 from icgi.approx.messages import NUMBER, Schedule, informations, log_partitions, sweep
 from icgi.approx.support import supported_all
 from icgi.inference import Budget, Marginals, Status
+from icgi.kernels import kernel
 from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.reduce import absorb
@@ -107,11 +107,11 @@ class TreeReweightedBP:
         """Fixed point at the given ρ, then at every ρ along the way that lowers the bound."""
         state = initial_state(core)
         size = len(core.constant)
-        self._sweep(core, state, np.full(size, budget.iterations), until, threads)
+        self._sweep(core, state, np.full(size, budget.sweeps()), until, threads)
         run = _Run(core, state, log_partitions(core, state), state.sweeps, np.zeros(size, np.int64))
         step = np.full(size, 0.5)  # m    towards the tree of largest information
         for _ in range(self.optimise):
-            open_ = (run.state.residual <= self.tolerance) & (run.sweeps < budget.iterations)
+            open_ = (run.state.residual <= self.tolerance) & (run.sweeps < budget.sweeps())
             if not open_.any():
                 break
             order = np.argsort(-informations(run.core, run.state), kind="stable")
@@ -119,7 +119,7 @@ class TreeReweightedBP:
             rho = run.core.rho + shift * (forest(core, order) - run.core.rho)
             moved = reweight(core, rho)
             trial = initial_state(moved, run.state.messages.copy())
-            left = np.where(open_, budget.iterations - run.sweeps, 0)
+            left = np.where(open_, budget.sweeps() - run.sweeps, 0)
             self._sweep(moved, trial, left, until, threads)
             lower = log_partitions(moved, trial)
             better = open_ & (trial.residual <= self.tolerance) & (lower < run.bound)
@@ -213,7 +213,7 @@ def _selected(model: FactorGraph, factors: list[int]) -> FactorGraph:
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _grow(edge_start, variable, parent, order, taken):  # type: ignore[no-untyped-def]
     """Join factors whose variables are all in different trees, by union-find."""
     for f in order:
@@ -229,7 +229,7 @@ def _grow(edge_start, variable, parent, order, taken):  # type: ignore[no-untype
                 parent[_root(parent, variable[e])] = _root(parent, variable[begin])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _root(parent, i):  # type: ignore[no-untyped-def]
     while parent[i] != i:
         parent[i] = parent[parent[i]]

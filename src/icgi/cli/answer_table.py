@@ -22,6 +22,7 @@ _BAR = 8  # cells
 _COLOURS = {
     Status.EXACT: "green",
     Status.CONVERGED: "green",
+    Status.AT_REST: "yellow",
     Status.ESTIMATED: "yellow",
     Status.BUDGET_SPENT: "yellow",
     Status.DIVERGED: "red",

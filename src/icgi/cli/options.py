@@ -42,13 +42,21 @@ EngineName: TypeAlias = Annotated[
 Seconds: TypeAlias = Annotated[
     float | None,
     typer.Option(
-        "--seconds", metavar="S", help="Time the engine may take.", show_default="no limit"
+        "--seconds",
+        metavar="S",
+        help="Time the answer may take, by the clock on the wall; compiling, once after an "
+        "installation, is not counted.",
+        show_default="no limit",
     ),
 ]
 Iterations: TypeAlias = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--iterations", metavar="N", min=1, help="Sweeps over all variables an engine may make."
+        "--iterations",
+        metavar="N",
+        min=1,
+        help="Sweeps over all variables an engine may make.",
+        show_default="1000, or no limit where --seconds is given",
     ),
 ]
 Memory: TypeAlias = Annotated[

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _TIME_SHARE = 0.95  # of INF_TIME; the rest starts Python and writes the answer
 _TABLE_SHARE = 0.7  # of INF_MEMORY; the rest is for Python, the model and scratch space
-_SWEEPS = 10**6  # enough that the time decides
 
 
 def run(
@@ -61,7 +60,6 @@ def _budget() -> "Budget":
     return Budget(
         seconds=math.inf if seconds is None else _TIME_SHARE * seconds,
         table_bytes=default.table_bytes if memory is None else int(_TABLE_SHARE * memory * 1e9),
-        iterations=default.iterations if seconds is None else _SWEEPS,
     )
 
 

@@ -124,7 +124,7 @@ def attempt(
     """Passes in turn until the spread of log Z stops falling."""
     env = _annealed(pots, layout, cut._replace(qr=False), clock) if anneal else None
     done: list[Pass] = []
-    limit = max(1, min(iterations, clock.budget.iterations))
+    limit = max(1, min(iterations, clock.budget.sweeps()))
     for k in range(limit):
         qr = arithmetic == "qr" or (arithmetic == "auto" and (k > 0 or limit == 1))
         done.append(both_passes(pots, layout, cut._replace(qr=qr), env))

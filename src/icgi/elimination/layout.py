@@ -7,9 +7,9 @@ positions. A step multiplies tables into the sites from the first to the last va
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from icgi.kernels import kernel
 from icgi.model.graph import FloatArray, IntArray
 
 
@@ -65,7 +65,7 @@ def bond_cost(
     return float(np.sum(np.exp2(3.0 * (bonds + np.log2(carried[inside])))))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _lay_out(cards, near_start, near, wide_start, wide, order, position):  # type: ignore[no-untyped-def]
     n = len(order)
     rank_of = np.empty(n, np.int64)

@@ -4,12 +4,12 @@ An order alone is half of the choice. Good positions keep variables that still i
 together, so that ranges are short: a row sweep of a lattice wants its columns side by side.
 """
 
-import numba
 import numpy as np
 from numpy.random import Generator
 
 from icgi.elimination.layout import Layout, lay_out
 from icgi.elimination.potentials import Potentials
+from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ordering import greedy_order, neighbours
 
@@ -105,7 +105,7 @@ def _spectral(pots: Potentials) -> IntArray:
     return np.argsort(np.linalg.eigh(laplacian)[1][:, min(1, n - 1)], kind="stable")
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def place(order, start, neighbour, late):  # type: ignore[no-untyped-def]
     """Positions by insertion: a newly touched variable goes where it lengthens edges least.
 

@@ -8,9 +8,9 @@ between the two. Each pass is truncated with the other's cores as environment, r
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from icgi.kernels import kernel
 from icgi.model.graph import FloatArray, IntArray
 from icgi.tt.contract import overlap_left, overlap_right, scaled
 from icgi.tt.sweep import compress, gauge_left, gauge_right
@@ -58,7 +58,7 @@ class Cut(NamedTuple):
     qr: bool
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _grown(data, needed):  # type: ignore[no-untyped-def]
     if needed <= len(data):
         return data
@@ -67,7 +67,7 @@ def _grown(data, needed):  # type: ignore[no-untyped-def]
     return more
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def unary_tape(steps, omega):  # type: ignore[no-untyped-def]
     """Environment of the first pass: every site sees only its own ω, a train of bond one."""
     n, k = omega.shape
@@ -76,7 +76,7 @@ def unary_tape(steps, omega):  # type: ignore[no-untyped-def]
     return Tape(omega.copy().reshape(n * k), start, ones, ones.copy())
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _bond_caps(act, count, cards, rank, caps):  # type: ignore[no-untyped-def]
     """Largest useful bond right of each frontier site: rank, and the states on either side."""
     left = 1.0
@@ -89,20 +89,20 @@ def _bond_caps(act, count, cards, rank, caps):  # type: ignore[no-untyped-def]
         right = min(right * cards[act[j]], float(rank))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _remove(act, count, j):  # type: ignore[no-untyped-def]
     for i in range(j, count - 1):
         act[i] = act[i + 1]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _insert(act, count, j, v):  # type: ignore[no-untyped-def]
     for i in range(count, j, -1):
         act[i] = act[i - 1]
     act[j] = v
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _fresh_core(card, bond, vector):  # type: ignore[no-untyped-def]
     core = np.zeros((card, bond, bond))
     for x in range(card):
@@ -111,19 +111,19 @@ def _fresh_core(card, bond, vector):  # type: ignore[no-untyped-def]
     return core
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _env_core(tape, e, card):  # type: ignore[no-untyped-def]
     a, b = tape.left[e], tape.right[e]
     return tape.data[tape.start[e] : tape.start[e] + card * a * b].reshape((card, a, b))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _table(w, e, card):  # type: ignore[no-untyped-def]
     a, b = w.table_left[e], w.table_right[e]
     return w.table[w.table_start[e] : w.table_start[e] + a * card * b].reshape((a, card, b))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _gauge_to(  # type: ignore[no-untyped-def]
     act, count, low, high, valid, slot, cores, env, tape, cards, one,
     gl, ol, gr, or_, logl, logr, norml, normr, qr,
@@ -160,7 +160,7 @@ def _gauge_to(  # type: ignore[no-untyped-def]
     valid[1] = max(valid[1], count - 1 - high)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
     """Eliminate everything; `tape` holds B_t. Returns the tape of F'_t, its logs, and the errors.
 
@@ -296,7 +296,7 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
     return Tape(data[:used].copy(), start, left, right), logs, log_f, sign, errors
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def backward(steps, w, tape, logs, cut, record):  # type: ignore[no-untyped-def]
     """Walk back; `tape` holds F'_t. Returns masses n k, log Z_t per step, B's tape, errors.
 

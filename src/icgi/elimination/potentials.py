@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from icgi.elimination.layout import Layout
 from icgi.elimination.passes import Steps, Weights
+from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.tt.train import carried, decompose
 
@@ -209,7 +209,7 @@ def _adjacency(n: int, ends: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     return start, there[order], pair[order]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _table_shapes(variable, factor, site_start, site, cards, near_start, near):  # type: ignore[no-untyped-def]
     """Bonds of the star tables: the eliminated variable's states between the outermost members."""
     left = np.ones(len(site), np.int64)
@@ -234,7 +234,7 @@ def _table_shapes(variable, factor, site_start, site, cards, near_start, near): 
     return left, right, start
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _fill(  # type: ignore[no-untyped-def]
     variable, site_start, site, cards, left, right, start,
     near_start, near, near_pair, pair_first, pair_start, pair, values,

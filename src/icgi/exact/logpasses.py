@@ -1,12 +1,12 @@
 """Collect and distribute on logarithms: the same tree and the same steps, for extreme numbers."""
 
-import numba
 import numpy as np
 
 from icgi.exact.passes import _dims, _merge, _strides
+from icgi.kernels import kernel
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _walk(buffer, table, base, dims, strides, k, add):  # type: ignore[no-untyped-def]
     """Buffer += table (add) or table = max(table, buffer) (not add), broadcast or reduced."""
     digits = np.zeros(k, np.int64)
@@ -25,7 +25,7 @@ def _walk(buffer, table, base, dims, strides, k, add):  # type: ignore[no-untype
             offset += digits[a] * strides[a]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _tick(digits, dims, strides, k):  # type: ignore[no-untyped-def]
     a = k - 1
     while a >= 0:
@@ -36,7 +36,7 @@ def _tick(digits, dims, strides, k):  # type: ignore[no-untyped-def]
         a -= 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _log_sum_into(target, buffer, dims, strides, k, shift):  # type: ignore[no-untyped-def]
     """Target = log Σ exp buffer over the axes of stride 0; `shift` is room for the maxima."""
     shift[:] = -np.inf
@@ -57,7 +57,7 @@ def _log_sum_into(target, buffer, dims, strides, k, shift):  # type: ignore[no-u
         target[j] = shift[j] + np.log(target[j]) if target[j] > 0.0 else -np.inf
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides):  # type: ignore[no-untyped-def]
     m = _dims(tree, node, dims)
     buffer[: tree.clique[node]] = 0.0
@@ -68,7 +68,7 @@ def _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides):  # t
     return m
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def run(tree, store, scratch, largest, mass):  # type: ignore[no-untyped-def]
     """Both passes; fills `mass` with marginals by elimination time and returns log Z."""
     buffer = np.empty(largest)

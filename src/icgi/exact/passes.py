@@ -6,10 +6,10 @@ read of its messages and one write of its own. Messages keep their raw scale; th
 carried as a number and applied where they are read.
 """
 
-import numba
 import numpy as np
 
 from icgi.exact.tree import LARGE
+from icgi.kernels import kernel
 
 BLOCK = 512  # entries of a block: a few tables of this size fit the first-level cache
 TINY = 1e-150  # below this, products of entries ≤ 1 may have lost digits to underflow
@@ -17,7 +17,7 @@ TINY = 1e-150  # below this, products of entries ≤ 1 may have lost digits to u
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _strides(tree, node, o, strides):  # type: ignore[no-untyped-def]
     """Stride of operand `o` along every axis of a node's clique, 0 where it has none."""
     lead = 1 if tree.variable[node] >= 0 else 0
@@ -34,7 +34,7 @@ def _strides(tree, node, o, strides):  # type: ignore[no-untyped-def]
             b -= 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _dims(tree, node, dims):  # type: ignore[no-untyped-def]
     """Cardinalities of a clique's axes, the variable summed out first; returns their number."""
     m = 0
@@ -47,7 +47,7 @@ def _dims(tree, node, dims):  # type: ignore[no-untyped-def]
     return m
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _merge(dims, strides, m, out_dims, out_strides):  # type: ignore[no-untyped-def]
     """Join neighbouring axes that one operand walks through evenly; returns how many are left."""
     k = 0
@@ -71,7 +71,7 @@ def _merge(dims, strides, m, out_dims, out_strides):  # type: ignore[no-untyped-
     return k
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _multiply(buffer, table, base, scale, dims, strides, k):  # type: ignore[no-untyped-def]
     """Buffer *= scale · table, broadcast along the axes of stride 0."""
     digits = np.zeros(k, np.int64)
@@ -104,7 +104,7 @@ def _multiply(buffer, table, base, scale, dims, strides, k):  # type: ignore[no-
             a -= 1
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _sum_into(target, base, buffer, dims, strides, k):  # type: ignore[no-untyped-def]
     """Target += buffer, summed over the axes of stride 0."""
     digits = np.zeros(k, np.int64)
@@ -138,7 +138,7 @@ def _sum_into(target, base, buffer, dims, strides, k):  # type: ignore[no-untype
             a -= 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _clique(tree, node, store, inverse, buffer, dims, strides, mdims, mstrides):  # type: ignore[no-untyped-def]
     """Product of a small node's operands in `buffer`; returns the log of the scale taken out."""
     m = _dims(tree, node, dims)
@@ -163,7 +163,7 @@ def _clique(tree, node, store, inverse, buffer, dims, strides, mdims, mstrides):
     return scale
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def collect_small(tree, first, last, store, inverse, log_scale):  # type: ignore[no-untyped-def]
     """Messages of the small nodes first..last−1; False when precision may have been lost."""
     buffer = np.empty(max(LARGE, tree.cards.max()))
@@ -188,7 +188,7 @@ def collect_small(tree, first, last, store, inverse, log_scale):  # type: ignore
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def distribute_small(tree, first, last, store, inverse, scratch, probs):  # type: ignore[no-untyped-def]
     """Beliefs of the small nodes last−1..first: their marginals, and messages to their children.
 
@@ -232,7 +232,7 @@ def distribute_small(tree, first, last, store, inverse, scratch, probs):  # type
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def hand_down(tree, child, sums, store, inverse):  # type: ignore[no-untyped-def]
     """Replace a child's message by (Σ belief) / message, largest entry 1 after scaling.
 
@@ -254,7 +254,7 @@ def hand_down(tree, child, sums, store, inverse):  # type: ignore[no-untyped-def
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _blocks(tree, node, store_ops, dims, strides, kind, pattern):  # type: ignore[no-untyped-def]
     """Prepare the block sweep of a large clique.
 
@@ -288,7 +288,7 @@ def _blocks(tree, node, store_ops, dims, strides, kind, pattern):  # type: ignor
     return m, inner, length
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def outer_blocks(tree, node):  # type: ignore[no-untyped-def]
     """Number of blocks that the separator of a large node is cut into."""
     dims = np.empty(512, np.int64)
@@ -301,7 +301,7 @@ def outer_blocks(tree, node):  # type: ignore[no-untyped-def]
     return tree.size[node] // length
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _block_product(acc, store, kind, pattern, offset, factor, ops, length):  # type: ignore[no-untyped-def]
     """Acc = Π operands over one block."""
     scale = 1.0
@@ -336,7 +336,7 @@ def _block_product(acc, store, kind, pattern, offset, factor, ops, length):  # t
         acc[:length] = scale
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def sweep_collect(tree, node, store, inverse, low, high):  # type: ignore[no-untyped-def]
     """Blocks low..high−1 of a large node's message; returns their largest entry."""
     ops = tree.op_start[node + 1] - tree.op_start[node]
@@ -372,7 +372,7 @@ def sweep_collect(tree, node, store, inverse, low, high):  # type: ignore[no-unt
     return top
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _start(tree, node, store, inverse, ops, low, inner, dims, strides, digits, offset, factor):  # type: ignore[no-untyped-def]
     """Put the odometer of the outer axes (all but the variable and the block) at block `low`."""
     rest = low
@@ -388,7 +388,7 @@ def _start(tree, node, store, inverse, ops, low, inner, dims, strides, digits, o
         factor[k] = inverse[child] if child >= 0 else 1.0
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _advance(inner, dims, strides, digits, offset, ops):  # type: ignore[no-untyped-def]
     a = inner - 1
     while a >= 1:
@@ -403,7 +403,7 @@ def _advance(inner, dims, strides, digits, offset, ops):  # type: ignore[no-unty
         a -= 1
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def sweep_distribute(tree, node, store, inverse, low, high, scratch, mass):  # type: ignore[no-untyped-def]
     """Belief of blocks low..high−1 of a large node, summed per child and per state."""
     ops = tree.op_start[node + 1] - tree.op_start[node]
@@ -458,7 +458,7 @@ def sweep_distribute(tree, node, store, inverse, low, high, scratch, mass):  # t
         _advance(inner, dims, strides, digits, offset, ops)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def hand_down_all(tree, node, sums, store, inverse):  # type: ignore[no-untyped-def]
     """`hand_down` to every child of a large node, from the sums of `sweep_distribute`."""
     used = 0

@@ -9,9 +9,9 @@ contiguous halves, and every message is a subsequence of its parent's axes. Only
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.wiring import wiring
 
@@ -88,7 +88,7 @@ def fill_store(model: FactorGraph, plan: Plan, log: bool) -> tuple[FloatArray, f
     return store, float(shift)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _sort_scopes(scope_start: Any, scopes: Any) -> None:
     for f in range(len(scope_start) - 1):
         begin, end = scope_start[f], scope_start[f + 1]
@@ -99,7 +99,7 @@ def _sort_scopes(scope_start: Any, scopes: Any) -> None:
             scopes[begin:end] = np.sort(scopes[begin:end])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _separators(n: Any, scope_start: Any, scopes: Any) -> Any:
     """Separator of every bucket: union of its factors' and children's scopes without itself."""
     f = len(scope_start) - 1
@@ -149,7 +149,7 @@ def _separators(n: Any, scope_start: Any, scopes: Any) -> Any:
     return np.arange(n), parent, sep_start, sep[: sep_start[n]].copy()
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _assemble(  # type: ignore[no-untyped-def]
     cards, scope_start, scopes, sizes, variable, parent, sep_start, sep
 ):
@@ -332,7 +332,7 @@ def _assemble(  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _operand(  # type: ignore[no-untyped-def]
     q, f, scope_start, sep_start, factor_data, scope_at, node_of, message,
     ops, op_data, op_scope, op_arity, op_child,
@@ -349,7 +349,7 @@ def _operand(  # type: ignore[no-untyped-def]
     return ops + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _scratch(nodes: Any, op_start: Any, op_child: Any, size: Any) -> Any:
     largest = 0
     for node in nodes:
@@ -361,7 +361,7 @@ def _scratch(nodes: Any, op_start: Any, op_child: Any, size: Any) -> Any:
     return largest
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _load_tables(  # type: ignore[no-untyped-def]
     cards, time, scope_start, scope, table_start, values, factor_data, store, log
 ):

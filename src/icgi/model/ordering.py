@@ -11,13 +11,13 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
 from numpy.random import Generator
 
 from icgi.errors import IcgiError
+from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.randomness import kernel_seed
 
@@ -305,7 +305,7 @@ def _cuthill_mckee(core: _Core) -> IntArray:
     return np.ascontiguousarray(reverse_cuthill_mckee(graph, symmetric_mode=True), dtype=np.int64)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _neighbours(n, arity, scope):  # type: ignore[no-untyped-def]
     start = np.zeros(n + 1, np.int64)
     at = 0
@@ -349,7 +349,7 @@ def _neighbours(n, arity, scope):  # type: ignore[no-untyped-def]
     return first, ascending
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _log2_add(a, b):  # type: ignore[no-untyped-def]
     if a < b:
         a, b = b, a
@@ -358,7 +358,7 @@ def _log2_add(a, b):  # type: ignore[no-untyped-def]
     return a + np.log2(1.0 + 2.0 ** (b - a))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _postorder(parent, entered):  # type: ignore[no-untyped-def]
     """Postorder of a forest; among siblings, the last in the sequence `entered` comes first."""
     n = len(parent)
@@ -390,7 +390,7 @@ def _postorder(parent, entered):  # type: ignore[no-untyped-def]
     return post
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _heavy_first(parent, table):  # type: ignore[no-untyped-def]
     """Postorder that enters the branch of the largest table first, while few messages wait."""
     heaviest = table.copy()
@@ -400,7 +400,7 @@ def _heavy_first(parent, table):  # type: ignore[no-untyped-def]
     return _postorder(parent, np.argsort(heaviest, kind="mergesort"))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _elimination_tree(start, neighbour, order):  # type: ignore[no-untyped-def]
     """Parent of each position: the first position that its clique still holds after it, or −1."""
     n = len(order)
@@ -422,7 +422,7 @@ def _elimination_tree(start, neighbour, order):  # type: ignore[no-untyped-def]
     return position, parent
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _cost(start, neighbour, order, logs):  # type: ignore[no-untyped-def]
     """Sizes of all cliques by weighted column counts (Gilbert, Ng, Peyton 1994), nearly linear.
 
@@ -491,7 +491,7 @@ def _cost(start, neighbour, order, logs):  # type: ignore[no-untyped-def]
     return parent, table, fill, width, largest, entries, messages
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _peel(start, neighbour, logs, most):  # type: ignore[no-untyped-def]
     """Eliminate what no better order would keep: degree 0 and 1, triangles, and series.
 
@@ -607,12 +607,12 @@ def _lowest_bit(typing: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _bit(i):  # type: ignore[no-untyped-def]
     return np.uint64(1) << np.uint64(i & 63)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _bit_rows(start, neighbour):  # type: ignore[no-untyped-def]
     n = len(start) - 1
     rows = np.zeros((n, (n + 63) // 64), np.uint64)
@@ -623,7 +623,7 @@ def _bit_rows(start, neighbour):  # type: ignore[no-untyped-def]
     return rows
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _weigh_bits(word, base, weights, unit):  # type: ignore[no-untyped-def]
     if unit:
         return float(_count_bits(word))
@@ -634,7 +634,7 @@ def _weigh_bits(word, base, weights, unit):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _fill_of(rows, k, pairs, unit):  # type: ignore[no-untyped-def]
     """Weighted number of missing edges among the neighbours of each of the first k vertices."""
     n, words = rows.shape
@@ -654,7 +654,7 @@ def _fill_of(rows, k, pairs, unit):  # type: ignore[no-untyped-def]
     return fill
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _fill_work(rows, k):  # type: ignore[no-untyped-def]
     edges = 0
     for i in range(k):
@@ -663,7 +663,7 @@ def _fill_work(rows, k):  # type: ignore[no-untyped-def]
     return edges * rows.shape[1]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _greedy_bits(rows, k, logs, pairs, jitter, alpha, beta, gamma, limit, most):  # type: ignore[no-untyped-def]
     """Eliminate the first k vertices, least score first.
 
@@ -773,7 +773,7 @@ def _greedy_bits(rows, k, logs, pairs, jitter, alpha, beta, gamma, limit, most):
     return order, total, work
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _sift(heap, place, score, p):  # type: ignore[no-untyped-def]
     """Restore the heap after the score of its element at p has changed."""
     size = len(heap)
@@ -795,7 +795,7 @@ def _sift(heap, place, score, p):  # type: ignore[no-untyped-def]
     place[i] = p
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _joined_neighbours(start, neighbour, pairs):  # type: ignore[no-untyped-def]
     """Weighted number of edges among the neighbours of each vertex: every triangle found once."""
     n = len(start) - 1
@@ -819,7 +819,7 @@ def _joined_neighbours(start, neighbour, pairs):  # type: ignore[no-untyped-def]
     return joined
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _greedy_lists(start, neighbour, logs, pairs, jitter, alpha, beta, gamma, limit, most):  # type: ignore[no-untyped-def]
     """`_greedy_bits` with neighbour lists, for large sparse graphs, and with an end to the work.
 
@@ -976,7 +976,7 @@ def _greedy_lists(start, neighbour, logs, pairs, jitter, alpha, beta, gamma, lim
     return order, total
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _farthest(start, neighbour, root, level):  # type: ignore[no-untyped-def]
     """A vertex of least degree among those farthest from `root`; `level` is scratch, all −1."""
     n = len(start) - 1
@@ -1005,7 +1005,7 @@ def _farthest(start, neighbour, root, level):  # type: ignore[no-untyped-def]
     return best
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _smallest_front(start, neighbour, logs, jitter, seed):  # type: ignore[no-untyped-def]
     """Sweep: eliminate the front variable that brings fewest new states into the front.
 
@@ -1055,7 +1055,7 @@ def _smallest_front(start, neighbour, logs, jitter, seed):  # type: ignore[no-un
     return order
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _random(state):  # type: ignore[no-untyped-def]
     """Uniform number in [0, 1): splitmix64, its state in an array of one word."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -1066,7 +1066,7 @@ def _random(state):  # type: ignore[no-untyped-def]
     return float(z >> np.uint64(11)) * 2.0**-53
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _random_greedy(rows, k, logs, cards, mixed, limit, state):  # type: ignore[no-untyped-def]
     """`_greedy_bits` by a random rule near min-fill, with random preferences between variables."""
     n = len(logs)
@@ -1086,7 +1086,7 @@ def _random_greedy(rows, k, logs, cards, mixed, limit, state):  # type: ignore[n
     return _greedy_bits(rows, k, logs, pairs, jitter, alpha, beta, gamma, limit, np.inf)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _restart(start, neighbour, logs, mixed, limit, runs, most, state):  # type: ignore[no-untyped-def]
     """Best of random orders, every fourth a sweep, within so many runs and so much work."""
     n = len(logs)
@@ -1113,7 +1113,7 @@ def _restart(start, neighbour, logs, mixed, limit, runs, most, state):  # type: 
     return best, limit, work, tried
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _cliques(start, neighbour, logs, order):  # type: ignore[no-untyped-def]
     """Separator of every variable, its parent in the elimination tree (−1: none), log₂ tables."""
     n = len(order)
@@ -1166,7 +1166,7 @@ def _cliques(start, neighbour, logs, order):  # type: ignore[no-untyped-def]
     return position, parent, child, sibling, begin, members[:used], table
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _refine(  # type: ignore[no-untyped-def]
     start, neighbour, logs, mixed, order, kept, least, heat, runs, most, state
 ):

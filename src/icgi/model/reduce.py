@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
-import numba
 import numpy as np
 
 from icgi.errors import EvidenceError
+from icgi.kernels import kernel
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, variable_name
 from icgi.model.wiring import Wiring, unwire, wiring
 
@@ -201,7 +201,7 @@ def _constants(w: Wiring, factors: IntArray, states: IntArray, first: IntArray) 
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _restricted_sizes(scope_start, scope, cards, free):  # type: ignore[no-untyped-def]
     f = len(scope_start) - 1
     lengths = np.zeros(f, np.int64)
@@ -214,7 +214,7 @@ def _restricted_sizes(scope_start, scope, cards, free):  # type: ignore[no-untyp
     return lengths, sizes
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _restrict(  # type: ignore[no-untyped-def]
     scope_start, scope, table_start, values, old_cards,
     order, cards, states, first, new_scope_start, new_scope, new_table_start, new_values,
@@ -244,7 +244,7 @@ def _restrict(  # type: ignore[no-untyped-def]
                 a -= 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _propagate(cards, scope_start, scope, table_start, values, alive):  # type: ignore[no-untyped-def]
     """Remove unsupported states in place; return a variable that lost all states, or −1."""
     n, f = len(cards), len(scope_start) - 1

@@ -6,17 +6,18 @@ than 64-bit arithmetic.
 
 import math
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from icgi.kernels import kernel
 
-@numba.njit(cache=True, nogil=True)
+
+@kernel
 def _is_space(c):  # type: ignore[no-untyped-def]
     return c == 32 or 9 <= c <= 13
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def count_words(text):  # type: ignore[no-untyped-def]
     """Number of words in the text."""
     count = 0 if _is_space(text[0]) else 1
@@ -25,7 +26,7 @@ def count_words(text):  # type: ignore[no-untyped-def]
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def next_word(text, p):  # type: ignore[no-untyped-def]
     """Where the next word begins, at `p` or later."""
     while p < len(text) and _is_space(text[p]):
@@ -33,7 +34,7 @@ def next_word(text, p):  # type: ignore[no-untyped-def]
     return p
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _whole_number(text, p):  # type: ignore[no-untyped-def]
     """Read the number at p (at most 10^17) and find its end; −1 for any other word or none."""
     value = -1
@@ -48,7 +49,7 @@ def _whole_number(text, p):  # type: ignore[no-untyped-def]
     return value, p
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def whole_numbers(text, p, numbers, least):  # type: ignore[no-untyped-def]
     """Fill `numbers`; return how many could be read, and where the next word begins or ended."""
     for a in range(len(numbers)):
@@ -60,7 +61,7 @@ def whole_numbers(text, p, numbers, least):  # type: ignore[no-untyped-def]
     return len(numbers), p
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def scopes(text, p, cards, longest, starts, scope, sizes):  # type: ignore[no-untyped-def]
     """Fill scopes and table sizes; return the first bad factor, what is wrong with it, where."""
     last_seen = np.full(len(cards), -1, np.int64)
@@ -88,7 +89,7 @@ def scopes(text, p, cards, longest, starts, scope, sizes):  # type: ignore[no-un
     return len(sizes), 0, p
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def tables(text, p, sizes, values):  # type: ignore[no-untyped-def]
     """Fill `values`; return the first bad factor, its values, those of all factors, and where.
 
@@ -110,7 +111,7 @@ def tables(text, p, sizes, values):  # type: ignore[no-untyped-def]
     return len(sizes), 0, read, next_word(text, p)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _number(text, p):  # type: ignore[no-untyped-def]
     """Read the number at p and find its end; minus p for what is left to Python."""
     begin = p
@@ -176,7 +177,7 @@ _ONE = np.uint64(1)
 _LOW_HALF, _LOW_NINE = np.uint64(2**32 - 1), np.uint64(2**9 - 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _rounded(w, q):  # type: ignore[no-untyped-def]
     """Double nearest to w · 10^q, ties to even; −1 where that is not decided here.
 
@@ -217,7 +218,7 @@ def _rounded(w, q):  # type: ignore[no-untyped-def]
     return math.ldexp(np.float64(mantissa), exponent - 1075)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _product(a, b):  # type: ignore[no-untyped-def]
     """High and low word of a · b."""
     half = np.uint64(32)

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from scipy.special import logsumexp, softmax
 
 from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
+from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.sampling.replicas import make_scratch, make_state, reach, refresh, sweep, weigh
 from icgi.sampling.streams import stream
@@ -90,10 +90,10 @@ def anneal(aim: Target, settings: PopulationAnnealing, budget: Budget, rng: Gene
     replica = 2 * (16 * n_slots + 8 * aim.model.n_factors) + 8 * n_slots
     check_memory("pa", replica * settings.population * settings.runs, budget)
     pilot, *children = rng.spawn(settings.runs + 1)
-    levels, pilot_sweeps = _pilot(aim, settings, budget.iterations // 4, pilot)
+    levels, pilot_sweeps = _pilot(aim, settings, budget.sweeps() // 4, pilot)
     paced = (time.monotonic() - began) / max(1, PILOT * pilot_sweeps)  # seconds a replica's sweep
     left = budget.seconds - (time.monotonic() - began)
-    plan = _plan(levels, settings, budget.iterations - pilot_sweeps, left, paced)
+    plan = _plan(levels, settings, budget.sweeps() - pilot_sweeps, left, paced)
     with ThreadPoolExecutor(settings.threads) as pool:
         runs = list(pool.map(lambda child: _run(aim, plan, child), children))
     found = [run for run in runs if run is not None]
@@ -287,7 +287,7 @@ def _resample(weight: FloatArray, rng: Generator) -> IntArray:
     return np.minimum(np.searchsorted(edges, points, side="right"), size - 1).astype(np.int64)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def relax(  # type: ignore[no-untyped-def]
     model, state, scale, hard, sweeps, stream, scratch, weight, broken, local
 ):

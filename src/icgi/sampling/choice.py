@@ -3,10 +3,10 @@
 import math
 from typing import TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from icgi.kernels import kernel
 from icgi.model.graph import FloatArray
 
 Index: TypeAlias = NDArray[np.uint64]
@@ -15,7 +15,7 @@ Index: TypeAlias = NDArray[np.uint64]
 ONE = np.uint64(1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def choose(weight, card, total, u, local, low, record):  # type: ignore[no-untyped-def]
     """State drawn by inversion of `u` from weights of the given sum.
 
@@ -36,7 +36,7 @@ def choose(weight, card, total, u, local, low, record):  # type: ignore[no-untyp
     return drawn
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def bounded_exp(x):  # type: ignore[no-untyped-def]
     """e^x for log weights relative to the present state; e^300 is as good as certain."""
     return math.exp(min(x, 300.0))

@@ -6,9 +6,9 @@ make the chain ergodic.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.sampling.spins import refresh
 from icgi.sampling.streams import below, uniform
@@ -44,7 +44,7 @@ def marks(n: int) -> Marks:
     return Marks(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def swendsen_wang(model, state, r, scale, stream, marks):  # type: ignore[no-untyped-def]
     """Flip clusters of an Ising replica, each by the heat bath of its total field.
 
@@ -84,7 +84,7 @@ def swendsen_wang(model, state, r, scale, stream, marks):  # type: ignore[no-unt
     refresh(model, state, r)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def differing_cluster(x, y, graph, stream, marks):  # type: ignore[no-untyped-def]
     """Connected variables on which two replicas differ, grown from a random one; returns how many.
 

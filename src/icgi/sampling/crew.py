@@ -42,7 +42,7 @@ class Clock:
         """Spent share of the budget, by whichever of sweeps and seconds is shorter."""
         elapsed = time.monotonic() - self._began
         by_time = elapsed / self._budget.seconds if self._budget.seconds > 0 else 1.0
-        return max(self.sweeps / max(self._budget.iterations, 1), by_time)
+        return max(self.sweeps / max(self._budget.sweeps(), 1), by_time)
 
     def run(self, job: Callable[[int], None], sweeps: int, until: float = 1.0) -> int:
         """Do up to `sweeps` sweeps in chunks, at least one; stop at a share of the seconds."""

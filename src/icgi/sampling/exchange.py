@@ -7,10 +7,10 @@ ladder is a random one, with it it keeps its direction (Okabe 2001; Syed et al. 
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from icgi.kernels import kernel
 from icgi.model.graph import FloatArray, IntArray
 from icgi.sampling.clusters import differing_cluster
 from icgi.sampling.replicas import assign, flip_clusters, refresh, sweep, weigh
@@ -94,7 +94,7 @@ def new_record(
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def run(  # type: ignore[no-untyped-def]
     model, state, graph, ladder, hard, walk, stream, scratch, marks, record,
     moves, sweeps, recording,
@@ -129,7 +129,7 @@ def run(  # type: ignore[no-untyped-def]
         _swap(walk, ladder, hard, stream)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _exchange_cluster(model, state, a, b, graph, stream, marks):  # type: ignore[no-untyped-def]
     count = differing_cluster(state.x[a], state.x[b], graph, stream, marks)
     for k in range(count):
@@ -139,7 +139,7 @@ def _exchange_cluster(model, state, a, b, graph, stream, marks):  # type: ignore
         assign(model, state, b, i, x)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _swap(walk, ladder, hard, stream):  # type: ignore[no-untyped-def]
     """Try every other pair of neighbours: accept with min(1, exp (λ_b − λ_a)(w_a − w_b))."""
     copies, levels = walk.at.shape
@@ -163,7 +163,7 @@ def _swap(walk, ladder, hard, stream):  # type: ignore[no-untyped-def]
             walk.heading[cold] = 2
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _note(walk, record, state):  # type: ignore[no-untyped-def]
     """Add one sweep to the batch sums and, where its turn has come, to the traces."""
     tally = record.tally
@@ -201,7 +201,7 @@ def _note(walk, record, state):  # type: ignore[no-untyped-def]
     tally[PHASE] = (tally[PHASE] + 1) % tally[STRIDE]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _join_batches(record):  # type: ignore[no-untyped-def]
     half = BATCHES // 2
     for b in range(half):
@@ -213,7 +213,7 @@ def _join_batches(record):  # type: ignore[no-untyped-def]
     record.tally[LENGTH] *= 2
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _thin_traces(record):  # type: ignore[no-untyped-def]
     half = len(record.trace) // 2
     for k in range(half):

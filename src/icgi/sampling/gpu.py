@@ -126,7 +126,7 @@ def temper(
             if chosen is dense
             else pairwise_batch([parts[k] for k in chosen])
         ).launch
-        raw = sweep(launch, settings, budget.iterations, share * budget.seconds, rng)
+        raw = sweep(launch, settings, budget.sweeps(), share * budget.seconds, rng)
         for b, k in enumerate(chosen):
             answers[k] = _lifted(aims[k], _answer(parts[k], arrays[k], raw, b, settings))
     return [answers[k] for k in range(len(models))]

@@ -7,10 +7,10 @@ variable and a change costs those of its neighbours. Zeros of the model are coun
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.sampling.choice import ONE, Index, bounded_exp, choose, conditional_range
 from icgi.sampling.streams import uniform
@@ -96,7 +96,7 @@ def reach(model: Pairs) -> FloatArray:
     return conditional_range(model.first, high, low)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _extremes(model, high, low):  # type: ignore[no-untyped-def]
     """Add every edge's largest and smallest entry for each state, relative to the best state."""
     n = len(model.first) - 1
@@ -124,7 +124,7 @@ def _extremes(model, high, low):  # type: ignore[no-untyped-def]
                 low[begin + x] += least[x]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def refresh(model, state, r):  # type: ignore[no-untyped-def]
     """Rebuild a replica's fields from its states."""
     x = state.x[r]
@@ -136,13 +136,13 @@ def refresh(model, state, r):  # type: ignore[no-untyped-def]
             _add(model, state, r, q, np.uint64(x[j]))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _refresh_all(model, state):  # type: ignore[no-untyped-def]
     for r in range(len(state.x)):
         refresh(model, state, r)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _add(model, state, r, q, x):  # type: ignore[no-untyped-def]
     """Add row `x` of an edge's table to the field at its far end."""
     i = model.neighbour[q]
@@ -155,7 +155,7 @@ def _add(model, state, r, q, x):  # type: ignore[no-untyped-def]
             state.broken[r, low + y] += model.zero[row + y]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def assign(model, state, r, i, value):  # type: ignore[no-untyped-def]
     """Set one variable and the fields around it."""
     old, new = np.uint64(state.x[r, i]), np.uint64(value)
@@ -175,7 +175,7 @@ def assign(model, state, r, i, value):  # type: ignore[no-untyped-def]
                 broken[low + y] += zero[gain + y] - zero[loss + y]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def weigh(model, state, r):  # type: ignore[no-untyped-def]
     """Log weight with penalties, Σ_i (f_i + θ_i)(x_i) / 2, and the number of violated edges."""
     x = state.x[r]
@@ -189,7 +189,7 @@ def weigh(model, state, r):  # type: ignore[no-untyped-def]
     return 0.5 * total, broken // 2
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def sweep(model, state, r, scale, hard, stream, scratch, local, record):  # type: ignore[no-untyped-def]
     """One heat-bath pass at weights λ θ; `hard` keeps to states that violate the fewest edges."""
     x, field, broken = state.x[r], state.field[r], state.broken[r]

@@ -1,9 +1,9 @@
 """A first configuration of non-zero probability, by local search on the violated factors."""
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from icgi.kernels import kernel
 from icgi.sampling.streams import Stream, below, uniform
 from icgi.sampling.tables import Tables, assign, count_broken, scratch, state
 
@@ -26,7 +26,7 @@ def repair(
     return best, int(left)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _search(model, held, moves, stream, broken, best):  # type: ignore[no-untyped-def]
     f = len(model.begin) - 1
     listed = np.empty(f, np.int64)  # violated factors
@@ -73,7 +73,7 @@ def _search(model, held, moves, stream, broken, best):  # type: ignore[no-untype
     return fewest
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _relist(model, held, i, listed, place, count):  # type: ignore[no-untyped-def]
     """Bring the list of violated factors up to date around one variable."""
     for q in range(model.start[i], model.start[i + 1]):

@@ -8,11 +8,11 @@ flips costs its degree. Fields are float32 and rebuilt from the spins every few 
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from icgi.kernels import kernel
 from icgi.model.graph import FloatArray
 from icgi.model.ising import IsingArrays
 from icgi.sampling.choice import Index
@@ -85,7 +85,7 @@ def reach(model: Spins) -> FloatArray:
     return np.asarray(expit(2 * (model.fields + pull)) - expit(2 * (model.fields - pull)))
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def refresh(model, state, r):  # type: ignore[no-untyped-def]
     """Rebuild a replica's fields from its spins, which removes the rounding of many flips."""
     x = state.x[r]
@@ -106,13 +106,13 @@ def refresh(model, state, r):  # type: ignore[no-untyped-def]
         field[i] = np.float32(model.fields[i]) + total
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _refresh_all(model, state):  # type: ignore[no-untyped-def]
     for r in range(len(state.x)):
         refresh(model, state, r)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _flip(model, x, field, i, dense):  # type: ignore[no-untyped-def]
     change = np.float32(2 - 4 * x[i])
     x[i] = 1 - x[i]
@@ -125,7 +125,7 @@ def _flip(model, x, field, i, dense):  # type: ignore[no-untyped-def]
             field[model.neighbour[q]] += change * model.coupling[q]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def assign(model, state, r, i, value):  # type: ignore[no-untyped-def]
     """Set one spin and the fields around it."""
     x = state.x[r]
@@ -133,7 +133,7 @@ def assign(model, state, r, i, value):  # type: ignore[no-untyped-def]
         _flip(model, x, state.field[r], i, len(model.matrix) > 0)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def weigh(model, state, r):  # type: ignore[no-untyped-def]
     """Σ_e J_e s_i s_j + Σ_i h_i s_i = Σ_i s_i (f_i + h_i) / 2, and no violations."""
     x = state.x[r]
@@ -144,7 +144,7 @@ def weigh(model, state, r):  # type: ignore[no-untyped-def]
     return 0.5 * total, 0
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def sweep(model, state, r, scale, hard, stream, scratch, local, record):  # type: ignore[no-untyped-def]
     """One heat-bath pass at weights λ θ; `local` receives p(s_i = +1 | rest) where asked for."""
     x = state.x[r]
@@ -169,7 +169,7 @@ def sweep(model, state, r, scale, hard, stream, scratch, local, record):  # type
                     _flip(model, x, field, i, dense)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _any_flip(x, field, logits, twice, begin):  # type: ignore[no-untyped-def]
     """Whether any spin of a block would flip; of fixed length, so that it is a few instructions."""
     found = np.int32(0)

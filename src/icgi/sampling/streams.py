@@ -6,11 +6,11 @@ what the vector units can do at once.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from icgi.kernels import kernel
 from icgi.randomness import kernel_seed
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: the step of splitmix64
@@ -31,7 +31,7 @@ def stream(rng: Generator) -> Stream:
     return Stream(words[:4].copy(), words[4:].copy())
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def word(s):  # type: ignore[no-untyped-def]
     """Next 64 random bits of a scalar generator."""
     total = s[0] + s[3]
@@ -46,19 +46,19 @@ def word(s):  # type: ignore[no-untyped-def]
     return result
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def uniform(s):  # type: ignore[no-untyped-def]
     """Uniform on (0, 1), never 0 or 1."""
     return (np.float64(word(s) >> np.uint64(12)) + 0.5) * 2.0**-52
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def below(s, n):  # type: ignore[no-untyped-def]
     """Uniform on 0 … n−1 for n far below 2^52."""
     return min(np.int64(uniform(s) * n), n - 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def fill_words(counter, words):  # type: ignore[no-untyped-def]
     """Many random words at once: splitmix64 of a counter, a loop that vectorises."""
     start = counter[0]
@@ -70,7 +70,7 @@ def fill_words(counter, words):  # type: ignore[no-untyped-def]
     counter[0] = start + np.uint64(len(words)) * GOLDEN
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@kernel(fastmath=_FAST, error_model="numpy")
 def fill_logits(bits, logits):  # type: ignore[no-untyped-def]
     """Standard logistic numbers log(u/(1−u)) from 32 random bits each, to 10⁻⁷.
 

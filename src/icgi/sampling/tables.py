@@ -6,10 +6,10 @@ variable times its degree and a change costs its degree, whatever the arity.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.sampling.choice import Index, bounded_exp, choose, conditional_range
 from icgi.sampling.streams import uniform
@@ -89,7 +89,7 @@ def reach(model: Tables) -> FloatArray:
     return conditional_range(model.first, high, low)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _extremes(model, high, low):  # type: ignore[no-untyped-def]
     """Add every factor's largest and smallest entry for each state, relative to the best state."""
     n = len(model.first) - 1
@@ -118,7 +118,7 @@ def _extremes(model, high, low):  # type: ignore[no-untyped-def]
                 low[begin + x] += least[x]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def refresh(model, state, r):  # type: ignore[no-untyped-def]
     """Find every factor's entry from the states."""
     x = state.x[r]
@@ -129,13 +129,13 @@ def refresh(model, state, r):  # type: ignore[no-untyped-def]
             at[model.factor[q]] += model.stride[q] * np.uint64(x[i])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _refresh_all(model, state):  # type: ignore[no-untyped-def]
     for r in range(len(state.x)):
         refresh(model, state, r)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def assign(model, state, r, i, value):  # type: ignore[no-untyped-def]
     """Set one variable and the entries of its factors."""
     change = np.uint64(value) - np.uint64(state.x[r, i])  # wraps, and so does the sum below
@@ -144,7 +144,7 @@ def assign(model, state, r, i, value):  # type: ignore[no-untyped-def]
         state.at[r, model.factor[q]] += model.stride[q] * change
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def weigh(model, state, r):  # type: ignore[no-untyped-def]
     """Log weight with penalties, and the number of violated factors."""
     total = 0.0
@@ -156,7 +156,7 @@ def weigh(model, state, r):  # type: ignore[no-untyped-def]
     return total, broken
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def count_broken(model, state, r, i, card, broken):  # type: ignore[no-untyped-def]
     """How many factors each state of a variable would violate; returns the fewest."""
     for y in range(card):
@@ -173,7 +173,7 @@ def count_broken(model, state, r, i, card, broken):  # type: ignore[no-untyped-d
     return fewest
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def sweep(model, state, r, scale, hard, stream, scratch, local, record):  # type: ignore[no-untyped-def]
     """One heat-bath pass at weights λ θ; `hard` keeps to states that violate the fewest factors."""
     x, at = state.x[r], state.at[r]

@@ -82,11 +82,11 @@ def temper(aim: Target, settings: ParallelTempering, budget: Budget, rng: Genera
             hottest=settings.hottest,
             clusters=settings.clusters,
         )
-        burn_in(crew, settings, budget.iterations)
+        burn_in(crew, settings, budget.sweeps())
         if aim.has_zeros:
             _make_sound(crew)
         crew.start_record()
-        crew.sweep(max(1, budget.iterations - crew.clock.sweeps), recording=True)
+        crew.sweep(max(1, budget.sweeps() - crew.clock.sweeps), recording=True)
     return _judge(crew, settings.hottest)
 
 

@@ -8,13 +8,14 @@ bond. A *gram* is LᵀL of a gauge L, an *overlap* is a contraction with the cor
 second factor is transposed by copying.
 """
 
-import numba
 import numpy as np
+
+from icgi.kernels import kernel
 
 REORDER = {"contract", "reassoc"}  # sums in any order, so that they use vector instructions
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def gram_right(core, table, gram):  # type: ignore[no-untyped-def]
     """Gram at the left bond of h: Σ_x h_x · gram · h_xᵀ, with gram (w·b, w·b).
 
@@ -59,7 +60,7 @@ def gram_right(core, table, gram):  # type: ignore[no-untyped-def]
     return out.reshape((v * a, v * a))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def overlap_right(core, table, env, overlap):  # type: ignore[no-untyped-def]
     """Overlap at the left bond of h: Σ_x h_x · overlap · env_xᵀ, with overlap (w·b, c')."""
     d, a, b = core.shape
@@ -81,7 +82,7 @@ def overlap_right(core, table, env, overlap):  # type: ignore[no-untyped-def]
     return out.reshape((v * a, c))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def absorb_left(left, core, table):  # type: ignore[no-untyped-def]
     """Array (d, k, w·b) of left · h_x, with left (k, v·a)."""
     d, a, b = core.shape
@@ -102,7 +103,7 @@ def absorb_left(left, core, table):  # type: ignore[no-untyped-def]
     return out.reshape((d, k, w * b))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def gram_left(core, gram):  # type: ignore[no-untyped-def]
     """Gram at the right bond: Σ_x core_xᵀ · gram · core_x."""
     d, a, b = core.shape
@@ -112,7 +113,7 @@ def gram_left(core, gram):  # type: ignore[no-untyped-def]
     return np.dot(core.reshape((d * a, b)).T, moved.reshape((d * a, b)))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def overlap_left(core, env, overlap):  # type: ignore[no-untyped-def]
     """Overlap at the right bond: Σ_x core_xᵀ · overlap · env_x, with overlap (a, c)."""
     d, a, b = core.shape
@@ -123,7 +124,7 @@ def overlap_left(core, env, overlap):  # type: ignore[no-untyped-def]
     return np.dot(core.reshape((d * a, b)).T, moved.reshape((d * a, c)))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def open_site(core, env, left, right):  # type: ignore[no-untyped-def]
     """Overlap left open at a site: p(x) = tr(leftᵀ · core_x · right · env_xᵀ)."""
     d = core.shape[0]
@@ -133,7 +134,7 @@ def open_site(core, env, left, right):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def summed(core, table, weight):  # type: ignore[no-untyped-def]
     """Matrix (v·a, w·b) of a site summed out: Σ_x weight_x h_x."""
     d, a, b = core.shape
@@ -150,13 +151,13 @@ def summed(core, table, weight):  # type: ignore[no-untyped-def]
     return out.reshape((v * a, w * b))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def dense_site(core, table):  # type: ignore[no-untyped-def]
     """Array (d, v·a, w·b) of h itself."""
     return absorb_left(np.eye(table.shape[0] * core.shape[1]), core, table)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=REORDER)
+@kernel(fastmath=REORDER)
 def dot_all(first, second):  # type: ignore[no-untyped-def]
     """Sum of the products of all entries of two contiguous arrays of one shape."""
     x, y = first.reshape(first.size), second.reshape(second.size)
@@ -166,7 +167,7 @@ def dot_all(first, second):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def scaled(array):  # type: ignore[no-untyped-def]
     """Array of Frobenius norm one, and the logarithm of its norm; what has none becomes zero."""
     norm = np.sqrt(dot_all(array, array))
@@ -180,7 +181,7 @@ def scaled(array):  # type: ignore[no-untyped-def]
     return array / norm, np.log(norm) + np.log(peak)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def unit_trace(gram):  # type: ignore[no-untyped-def]
     """Scale a gram in place to trace one, and half the log of its trace; zero stays zero."""
     trace = np.trace(gram)

@@ -6,9 +6,9 @@ A gauge is kept as a gram (`qr=False`, fast) or as a triangular factor (`qr=True
 digits).
 """
 
-import numba
 import numpy as np
 
+from icgi.kernels import kernel
 from icgi.tt.contract import (
     absorb_left,
     dense_site,
@@ -25,7 +25,7 @@ from icgi.tt.contract import (
 from icgi.tt.truncate import by_gram, by_svd, triangle
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def gauge_right(core, table, gauge, qr):  # type: ignore[no-untyped-def]
     """Gauge at the left bond of a site from that at its right bond, and the log of its scale."""
     if not qr:
@@ -39,7 +39,7 @@ def gauge_right(core, table, gauge, qr):  # type: ignore[no-untyped-def]
     return scaled(triangle(stacked))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def gauge_left(core, gauge, qr):  # type: ignore[no-untyped-def]
     """Gauge at the right bond of a site from that at its left bond, and the log of its scale."""
     if not qr:
@@ -52,7 +52,7 @@ def gauge_left(core, gauge, qr):  # type: ignore[no-untyped-def]
     return scaled(triangle(stacked))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _through(matrix, gauge, qr):  # type: ignore[no-untyped-def]
     """Gauge of a right bond seen through a matrix (left bond, right bond)."""
     if qr:
@@ -60,7 +60,7 @@ def _through(matrix, gauge, qr):  # type: ignore[no-untyped-def]
     return unit_trace(np.dot(matrix, np.dot(gauge, matrix.T)))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _log_norm(core, left, right, qr):  # type: ignore[no-untyped-def]
     """Log of the norm of a train of which all but one core is in the gauges."""
     total = 0.0
@@ -73,7 +73,7 @@ def _log_norm(core, left, right, qr):  # type: ignore[no-untyped-def]
     return 0.5 * np.log(total) if total > 0.0 else -np.inf
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _projectors(left, right, over_left, over_right, rank, weight, tolerance, qr):  # type: ignore[no-untyped-def]
     size = over_left.shape[0]
     if not qr and size <= rank:
@@ -89,7 +89,7 @@ def _projectors(left, right, over_left, over_right, rank, weight, tolerance, qr)
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _with_overlap(gram, overlap, weight):  # type: ignore[no-untyped-def]
     """Gram of a gauge stacked with λ times the overlap."""
     out = np.dot(overlap, np.ascontiguousarray(overlap.T))
@@ -100,7 +100,7 @@ def _with_overlap(gram, overlap, weight):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def compress(  # type: ignore[no-untyped-def]
     cores, tables, envs, gone, weights, opened,
     gauge, overlap, end_gauge, end_overlap, ranks, env_weight, tolerance, qr,

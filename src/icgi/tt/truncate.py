@@ -5,9 +5,9 @@ cut to the leading singular vectors of M = La·Raᵀ: A = RaᵀV S^{-½}, B = S^
 the identity. `by_gram` works with LaᵀLa and RaᵀRa only, `by_svd` with the factors.
 """
 
-import numba
 import numpy as np
 
+from icgi.kernels import kernel
 from icgi.tt.contract import REORDER
 
 GRAM_TOLERANCE = 1e-14  # of squared singular values: below it a gram holds rounding only
@@ -15,7 +15,7 @@ _NEARLY_INSIDE = 1e-10  # share of a row's squared norm: less is orthogonal to t
 _TERMS = 3  # sums that a row of a gram takes part in, in the start of the subspace iteration
 
 
-@numba.njit(cache=True, nogil=True, fastmath=REORDER)
+@kernel(fastmath=REORDER)
 def sketch(gram, rank):  # type: ignore[no-untyped-def]
     """Start of the subspace iteration: fixed pseudo-random sums of rows of a gram, rank × D.
 
@@ -38,7 +38,7 @@ def sketch(gram, rank):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(cache=True, nogil=True, fastmath=REORDER)
+@kernel(fastmath=REORDER)
 def by_gram(left, right, rank):  # type: ignore[no-untyped-def]
     """Projectors A (D, k), B (k, D) from grams; k ≤ rank; and the share of weight discarded.
 
@@ -80,7 +80,7 @@ def by_gram(left, right, rank):  # type: ignore[no-untyped-def]
     return a, b, np.sqrt(lost)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=REORDER)
+@kernel(fastmath=REORDER)
 def orthonormalise(rows):  # type: ignore[no-untyped-def]
     """Make rows orthonormal in place, their span unchanged; rows of zeros stay.
 
@@ -115,7 +115,7 @@ def orthonormalise(rows):  # type: ignore[no-untyped-def]
             _project_out(rows[j], rows[i])
 
 
-@numba.njit(cache=True, nogil=True, fastmath=REORDER)
+@kernel(fastmath=REORDER)
 def _project_out(row, unit):  # type: ignore[no-untyped-def]
     share = 0.0
     for x in range(len(row)):
@@ -124,7 +124,7 @@ def _project_out(row, unit):  # type: ignore[no-untyped-def]
         row[x] -= share * unit[x]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def inverse_factor(matrix):  # type: ignore[no-untyped-def]
     """Rows X with X·matrix·Xᵀ = 1 on the numerical range, by Cholesky with pivoting."""
     n = matrix.shape[0]
@@ -173,7 +173,7 @@ def inverse_factor(matrix):  # type: ignore[no-untyped-def]
     return out, kept
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def by_svd(left, right, rank, tolerance):  # type: ignore[no-untyped-def]
     """Projectors A (D, k), B (k, D) from factors La (·, D), Ra (·, D), and the weight discarded."""
     u, s, vt = np.linalg.svd(np.dot(left, right.T), False)
@@ -189,7 +189,7 @@ def by_svd(left, right, rank, tolerance):  # type: ignore[no-untyped-def]
     return a, b, np.sqrt(lost)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def triangle(matrix):  # type: ignore[no-untyped-def]
     """Factor R (at most as many rows as columns) with RᵀR = matrixᵀ·matrix."""
     if matrix.shape[0] <= matrix.shape[1]:

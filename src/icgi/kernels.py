@@ -1,0 +1,179 @@
+"""Compiled kernels: the one decorator, and a cache on disk that cannot go stale.
+
+numba's own cache looks at the file of a function only, although the functions and constants of
+other files are compiled into it. Here a kernel's place in the cache is a hash of its file and of
+all files of the package that this one imports, directly or not; of numba's version; and of the
+processor. Where no folder can be written, kernels are kept in memory.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+import numba
+from numba.core import caching, event
+
+from icgi import clock
+
+PACKAGE = Path(__file__).parent
+UNUSED_DAYS = 30  # after which the compiled code of other versions is removed
+
+_IMPORT = re.compile(
+    rb"^(?:from|import)\s+(icgi(?:\.\w+)+)(?:\s+import\s+([\w, ]+|\([^)]*\)))?", re.M
+)
+
+
+def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Compile a function when it is first called, without holding the interpreter's lock.
+
+    Options are those of `numba.njit`.
+    """
+    if function is None:
+        return lambda made: kernel(made, **options)
+    compiled = numba.njit(nogil=True, **options)(function)
+    compiled._cache = _stored(function)
+    return compiled
+
+
+def cache_folder() -> Path:
+    """Folder that holds the compiled code: ICGI_CACHE, or the one that the system suggests."""
+    if given := os.environ.get("ICGI_CACHE"):
+        return Path(given) / "kernels"
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "icgi" / "kernels"
+
+
+def when_compiling(say: Callable[[], None] | None) -> None:
+    """Call `say` whenever a kernel begins to be compiled; None for nobody."""
+    _LISTENER.say = say
+
+
+@cache
+def source_key(path: Path) -> str:
+    """Hash of all that decides what the kernels of a file do."""
+    found, waiting = {path}, [path]
+    while waiting:
+        for other in _imported(waiting.pop()) - found:
+            found.add(other)
+            waiting.append(other)
+    key = hashlib.blake2b(digest_size=12)
+    cpu = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()
+    key.update(repr((numba.__version__, sys.version_info[:2], cpu)).encode())
+    for file in sorted(found):
+        key.update(os.path.relpath(file, PACKAGE).encode() + b"\0" + _source(file) + b"\0")
+    return key.hexdigest()
+
+
+@cache
+def remove_unused(folder: Path) -> None:
+    """Remove the compiled code of files that nobody has loaded for a month, once a process."""
+    oldest = time.time() - UNUSED_DAYS * 86400
+    for each in folder.iterdir():
+        if each.is_dir() and each.stat().st_mtime < oldest:
+            shutil.rmtree(each, ignore_errors=True)
+
+
+@cache
+def _source(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@cache
+def _imported(path: Path) -> frozenset[Path]:
+    """Files of the package that a file imports when it is loaded."""
+    names = set()
+    for module, wanted in _IMPORT.findall(_source(path)):
+        names.add(module.decode())
+        # `from icgi.sampling import spins` imports a module by what looks like a name in one
+        names |= {f"{module.decode()}.{name}" for name in re.findall(r"\w+", wanted.decode())}
+    files = (PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py") for name in names)
+    return frozenset(file for file in files if file.is_file())
+
+
+class _Locator(caching._CacheLocator):  # type: ignore[misc]
+    """Where the compiled forms of a function lie: one folder for each `source_key`."""
+
+    def __init__(self, function: Callable[..., Any], path: Path) -> None:
+        self._line = function.__code__.co_firstlineno
+        self._key = source_key(path)
+        self._folder = cache_folder() / f"{path.parent.name}-{path.stem}-{self._key}"
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        return self._key
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "_Locator | None":
+        try:
+            made = cls(py_func, Path(py_file))
+            made.ensure_cache_path()
+            os.utime(made.get_cache_path())  # still in use
+        except (OSError, RuntimeError):  # RuntimeError: no home directory
+            return None
+        return made
+
+
+class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = [_Locator]  # noqa: RUF012
+
+
+class _Stored(caching.FunctionCache):  # type: ignore[misc]
+    """numba's cache of a function; a problem with the disk costs the cache, never the answer."""
+
+    _impl_class = _Implementation
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # whatever a truncated or foreign file may raise when it is unpickled
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+            remove_unused(Path(self.cache_path).parent)
+        except OSError:  # full, read-only, removed meanwhile
+            self.disable()
+
+
+def _stored(function: Callable[..., Any]) -> Any:
+    try:
+        return _Stored(function)
+    except (RuntimeError, OSError):  # numba's «no locator available»
+        return caching.NullCache()
+
+
+class _Listener(event.Listener):  # type: ignore[misc]
+    """Stops the clock while numba compiles."""
+
+    say: Callable[[], None] | None = None
+
+    def on_start(self, event: Any) -> None:
+        clock.pause()
+        if self.say is not None:
+            self.say()
+
+    def on_end(self, event: Any) -> None:
+        clock.resume()
+
+
+_LISTENER = _Listener()
+event.register("numba:compile", _LISTENER)
