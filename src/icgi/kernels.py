@@ -6,6 +6,7 @@ all files of the package that this one imports, directly or not; of numba's vers
 processor. Where no folder can be written, kernels are kept in memory.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -144,6 +145,8 @@ class _Stored(caching.FunctionCache):  # type: ignore[misc]
         try:
             return super().load_overload(sig, target_context)
         except Exception:  # whatever a truncated or foreign file may raise when it is unpickled
+            with contextlib.suppress(OSError):
+                self.flush()
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
