@@ -1,0 +1,156 @@
+"""Every engine on every published instance: no crash, no NaN, no overrun, no impossible mass.
+
+    ICGI_DATA=… python benchmarks/every_instance.py [--engines lbp,pt] [--family grids] [--seconds 5]
+    python benchmarks/every_instance.py --render    writes docs/every_instance.md from the lines
+
+One JSON line per (instance, engine) goes to benchmarks/results/every_instance.jsonl as soon as it
+is known; a stopped run goes on where it was. An answer is unsound if a row is not a distribution,
+if a state that the evidence and the zeros rule out has mass, or if log Z or a standard error is not
+a finite number. It is late if it took more than max(0.5 s, 10 %) longer than asked.
+"""
+
+import argparse
+import faulthandler
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+
+import icgi
+from icgi import clock
+from icgi.data.collection import Instance, data_folder, instances
+from icgi.metrics import mean_absolute_error
+from icgi.model.condition import condition
+
+ROOT = Path(__file__).parent
+LINES = ROOT / "results" / "every_instance.jsonl"
+PAGE = ROOT.parent / "docs" / "every_instance.md"
+ENGINES = (
+    "auto", "jt", "pfaffian", "mf", "lbp", "trbp", "gbp", "tap", "ttve", "pt", "pa", "icgi",
+    "icgi:paper",
+)  # fmt: skip
+KINDS = (
+    "exact", "converged", "at rest", "estimated", "budget spent", "diverged", "refused",
+    "crashed", "unsound", "late",
+)  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> None:
+    folder = data_folder()
+    if folder is None:
+        raise SystemExit("set ICGI_DATA to the folder that holds manifest.csv")
+    known = {(line["instance"], line["engine"]) for line in lines()}
+    for engine in options.engines.split(","):
+        for instance in instances(folder):
+            if options.family not in instance.family or (instance.name, engine) in known:
+                continue
+            line = answer(instance, engine, options.seconds)
+            with LINES.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(f"{instance.name:<24}{engine:<12}{words(line)}", flush=True)
+
+
+def answer(instance: Instance, engine: str, seconds: float) -> dict:
+    model, evidence = instance.model(), instance.evidence()
+    line: dict = {"instance": instance.name, "family": instance.family, "engine": engine}
+    faulthandler.dump_traceback_later(10 * seconds + 60)  # says where a run hangs
+    began = clock.now()
+    try:
+        found = icgi.marginals(model, evidence, engine, icgi.Budget(seconds=seconds), seed=0)
+    except icgi.IcgiError as refusal:
+        found, line = None, line | {"status": "refused", "why": str(refusal)[:160]}
+    except Exception as error:  # a crash is what this run looks for
+        found, line = None, line | {"status": "crashed", "why": repr(error)[:160]}
+    faulthandler.cancel_dump_traceback_later()
+    line |= {"seconds": round(clock.now() - began, 3), "limit": seconds}
+    if found is None:
+        return line
+    line |= {"status": found.status.value, "sound": sound(found)}
+    reference = instance.reference() if instance.has_reference else None
+    if reference is not None:
+        hidden = np.setdiff1d(np.arange(model.n_variables), list(evidence))
+        p, q = padded(reference, model.max_states)[hidden], found.probs[hidden]
+        line["mae"] = float(mean_absolute_error(q, p))
+    return line
+
+
+def sound(found: icgi.Answer) -> bool:
+    probs, errors = found.probs, found.marginals.std_error
+    alive = condition(found.model, found.evidence).alive
+    numbers = [found.log_z or 0.0, 0.0 if errors is None else float(np.abs(errors).max(initial=0))]
+    return bool(
+        np.isfinite(probs).all()
+        and (probs >= 0).all()
+        and np.allclose(probs.sum(1), 1.0, atol=1e-9)
+        and not probs[~alive].any()
+        and np.isfinite(numbers).all()
+    )
+
+
+def padded(rows: list, width: int) -> np.ndarray:
+    full = np.zeros((len(rows), width))
+    for i, row in enumerate(rows):
+        full[i, : len(row)] = row
+    return full
+
+
+def lines() -> list[dict]:
+    return [json.loads(text) for text in LINES.read_text().splitlines()] if LINES.is_file() else []
+
+
+def late(line: dict) -> bool:
+    return line["seconds"] > line["limit"] + max(0.5, 0.1 * line["limit"])
+
+
+def words(line: dict) -> str:
+    error = f"  mean error {line['mae']:.4f}" if "mae" in line else ""
+    marks = "".join([" LATE" * late(line), " UNSOUND" * (not line.get("sound", True))])
+    why = f": {line['why']}" if "why" in line else ""
+    return f"{line['seconds']:7.2f} s  {line['status']}{error}{marks}{why}"
+
+
+def render() -> None:
+    found = lines()
+    count: dict[str, Counter[str]] = defaultdict(Counter)
+    for line in found:
+        row = count[line["engine"]]
+        row["instances"] += 1
+        row[line["status"]] += 1
+        row["unsound"] += not line.get("sound", True)
+        row["late"] += late(line)
+    limit = max((line["limit"] for line in found), default=0)
+    text = [
+        "# Every engine on every published instance",
+        "",
+        f"{limit:g} seconds and the default memory for each answer; made by "
+        "`python benchmarks/every_instance.py`, written by `--render` from "
+        "`benchmarks/results/every_instance.jsonl`. *unsound*: a row is not a distribution, "
+        "impossible states have mass, or a number is not finite. *late*: more than max(0.5 s, "
+        "10 %) over the time.",
+        "",
+        "| engine | instances | " + " | ".join(KINDS) + " |",
+        "|---" * (len(KINDS) + 2) + "|",
+    ]
+    for engine in [e for e in ENGINES if e in count]:
+        row = count[engine]
+        cells = [str(row[kind]) for kind in ("instances", *KINDS)]
+        text.append(f"| `{engine}` | " + " | ".join(cells) + " |")
+    PAGE.write_text("\n".join(text) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--family", default="")
+    parser.add_argument("--render", action="store_true")
+    options = parser.parse_args()
+    if options.render:
+        render()
+    else:
+        run(options)
+
+
+if __name__ == "__main__":
+    main()
