@@ -38,7 +38,7 @@ def band_score(
 def band_factor(
     scores: Sequence[float], weights: FloatArray, test_weight: float, alpha: float
 ) -> float:
-    """Factor q by which the scales of a new model are multiplied; infinite where nothing is promised."""
+    """Factor q on the scales of a new model; infinite where nothing can be promised."""
     return weighted_quantile(np.asarray(scores, np.float64), weights, test_weight, alpha)
 
 
