@@ -6,7 +6,7 @@ from icgi.data.families import FAMILIES
 from icgi.errors import BudgetError
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Status
-from icgi.model import ordering
+from icgi.model.ordering import search
 from icgi.portfolio.auto import Auto, forecast, hopeless, readable_seconds
 
 
@@ -28,7 +28,7 @@ def no_search(*words: object) -> None:
 
 
 def test_what_is_beyond_hope_is_refused_without_a_search(monkeypatch) -> None:
-    monkeypatch.setattr(ordering, "_random_search", no_search)
+    monkeypatch.setattr(search, "_random_search", no_search)
     wide, narrow = (FAMILIES["ea2d"].sample(np.random.default_rng(0), L=L) for L in (60, 40))
     with pytest.raises(BudgetError, match=r"10\^1\d GB"):
         zoo.run(Auto(), wide)

@@ -69,7 +69,7 @@ def orders(model: FactorGraph, seed: int) -> "list[Forecast]":
     """Cost of exact inference along several greedy orders, then along a searched one."""
     searched = find_order(model, generator(seed))
     # where every elimination was forced (a forest, a ring) the rules have nothing to choose
-    rules = () if searched.heuristic == "peeling" else GREEDY
+    rules = () if searched.heuristic == "forced" else GREEDY
     return [forecast_along(order) for order in (*_greedy(model, rules), searched)]
 
 
