@@ -35,6 +35,7 @@ _TINY = 16.5  # log₂ of the total entries below which no search pays
 _ENTRIES_PER_SECOND = 5e8  # of exact inference: a search may take as long as that
 _SECONDS_PER_VARIABLE = 1e-5  # of exact inference, however small its tables
 _WORK_PER_SECOND = 3e8  # of the kernels, as measured on one core
+_LEAST_SECONDS = 0.05  # by the clock: greedy rules on a small model end within it
 _MOST_SECONDS = 3.0  # of counted work, whatever the clock allows
 _CHUNK = 1e7  # work between two looks at the clock
 _BITSET_LIMIT = 2048  # variables up to which adjacency is a bit matrix
@@ -79,7 +80,7 @@ def find_order(
         log₂ of the total entries above which greedy rules are enough, too.
     """
     seed = kernel_seed(rng)
-    with Deadline.after(seconds).flag() as stop:
+    with Deadline.after(max(seconds, _LEAST_SECONDS)).flag() as stop:
         core = core_of(model, forced=True)
         found = _greedy_search(core, seconds, stop)
         if restarts > 0 and _TINY < found.total <= hopeless and not core.complete:
