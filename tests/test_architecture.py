@@ -11,12 +11,13 @@ BELOW = {
     "errors": set(),
     "randomness": set(),
     "clock": set(),
+    "units": set(),
     "kernels": {"clock"},
-    "model": {"errors", "randomness", "clock", "kernels"},
+    "model": {"errors", "randomness", "clock", "kernels", "units"},
     "inference": {"model", "errors", "clock"},
     "tt": {"errors", "kernels"},
 }
-FOUNDATION = {"inference", "model", "errors", "randomness", "clock", "kernels"}
+FOUNDATION = {"inference", "model", "errors", "randomness", "clock", "kernels", "units"}
 ROOMS = {"exact", "approx", "sampling", "conformal"}
 BELOW |= {room: FOUNDATION for room in ROOMS}
 BELOW["elimination"] = FOUNDATION | {"tt"}

@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
 from numpy.random import Generator
 
 from icgi.clock import Deadline
 from icgi.errors import IcgiError
-from icgi.model.condition import Evidence, condition, lift
+from icgi.model.condition import Conditioned, Evidence, condition, lift
 from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.precision import extent_of, resolution, shifted
 
 UNBOUNDED = 2**62  # iterations of a budget that only the clock ends
+# Precision of log weights (`model.precision.resolution`) up to which an answer may be called exact,
+# and beyond which it says nothing.
+EXACT_RESOLUTION, UNUSABLE_RESOLUTION = 1e-8, 1e-2
 
 
 class Status(enum.Enum):
@@ -110,8 +115,31 @@ def infer(
 ) -> Marginals:
     """Marginals of p(x | evidence): condition, run the engine, put the removed states back."""
     deadline = budget.deadline()
-    conditioned = condition(model, evidence)
-    return lift(engine(conditioned.model, budget.until(deadline), rng), conditioned.alive)
+    conditioned = condition(model, evidence, budget.table_bytes)
+    return ask(conditioned, engine, budget.until(deadline), rng)
+
+
+def ask(conditioned: Conditioned, engine: Engine, budget: Budget, rng: Generator) -> Marginals:
+    """Marginals over all states of a question whose evidence has been entered."""
+    deadline = budget.deadline()
+    extent = extent_of(conditioned.model)
+    model, log_scale = shifted(conditioned.model, extent)
+    answer = engine(model, budget.until(deadline), rng)
+    if log_scale and answer.log_z is not None:
+        answer = replace(answer, log_z=answer.log_z + log_scale)
+    return lift(_as_precise_as_the_model(answer, resolution(extent)), conditioned.alive)
+
+
+def _as_precise_as_the_model(answer: Marginals, resolution: float) -> Marginals:
+    """Call an answer exact only where double precision can hold the model's log weights."""
+    if answer.status is not Status.EXACT or resolution <= EXACT_RESOLUTION:
+        return answer
+    return replace(
+        answer,
+        status=Status.DIVERGED if resolution > UNUSABLE_RESOLUTION else Status.CONVERGED,
+        std_error=np.where(answer.probs > 0, min(resolution, 1.0), 0.0),
+        stats={**answer.stats, "resolution": resolution},
+    )
 
 
 def require_device(name: str) -> None:

@@ -15,7 +15,7 @@ import icgi
 from icgi.cli.engines import describe
 from icgi.cli.options import bytes_of
 from icgi.engines import ENGINES
-from icgi.model import ordering
+from icgi.model.ordering import search
 from icgi.model.uai import read_marginals
 
 
@@ -237,7 +237,7 @@ def test_a_refusal_suggests_general_engines_before_special_ones(run, grid, monke
 
 def test_an_impossible_model_is_refused_before_anything_is_allocated(run, monkeypatch) -> None:
     make("ea2d", "wide.uai", L=60)
-    monkeypatch.delattr(ordering, "_random_search")  # seconds of search would be for nothing
+    monkeypatch.delattr(search, "_random_search")  # seconds of search would be for nothing
     result = run("marginals", "wide.uai", "-o", "out.MAR", code=4)
     assert "GB" in result.stderr
     assert "pt" in engines_of(result.stderr)

@@ -15,9 +15,10 @@ from some_models import make
 import icgi
 from icgi.cli import demo
 from icgi.cli.engines import describe
-from icgi.cli.question import forecast_along
 from icgi.data.families import FAMILIES
 from icgi.engines import ENGINES, engine_class
+from icgi.exact.forecast import along
+from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order
 from icgi.model.uai import read_marginals, read_pr, write_marginals
 
@@ -128,7 +129,7 @@ def test_info_sees_symmetry_planarity_and_parts(run) -> None:
 
 def test_a_cost_beyond_any_number_is_infinite() -> None:
     order = Order(np.arange(2), 2000, 2001.0, 2002.0, math.inf, "given")
-    ahead = forecast_along(order)
+    ahead = along(FactorGraph(np.full(2, 2), (), ()), order)
     assert ahead.seconds == math.inf
     assert "GB" in str(ahead)
 

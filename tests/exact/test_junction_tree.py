@@ -13,11 +13,12 @@ import zoo
 from icgi.engines import ENGINES
 from icgi.errors import BudgetError, EvidenceError
 from icgi.exact.enumeration import Enumerate
-from icgi.exact.junction_tree import AlongOrder, JunctionTree, readable_bytes, solve
+from icgi.exact.junction_tree import AlongOrder, JunctionTree, solve
 from icgi.exact.tree import LARGE, plan
 from icgi.inference import Budget, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import cost
+from icgi.units import readable_bytes
 
 ROOT = Path(__file__).parents[2]
 
@@ -182,7 +183,7 @@ def test_refuses_before_allocating() -> None:
     with pytest.raises(BudgetError, match=r"induced width \d+") as refusal:
         zoo.run(JunctionTree(), model)
     assert "GB" in str(refusal.value)
-    assert "--memory" in str(refusal.value)
+    assert "larger memory budget" in str(refusal.value)
     named = re.search(r"approximate engine \((.+)\)", str(refusal.value))
     assert named is not None
     assert set(named[1].split(", ")) <= set(ENGINES)
@@ -206,6 +207,7 @@ from exact.test_junction_tree import grid, zoo
 from icgi.exact.junction_tree import JunctionTree, solve
 from icgi.inference import Budget
 from icgi.model.ordering import cost
+from icgi.units import readable_bytes
 def peak():
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
     return 1024 * int(lines["VmHWM"].split()[0])

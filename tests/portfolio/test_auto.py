@@ -4,16 +4,18 @@ import pytest
 import zoo
 from icgi.data.families import FAMILIES
 from icgi.errors import BudgetError
+from icgi.exact.forecast import forecast, hopeless
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Status
-from icgi.model import ordering
-from icgi.portfolio.auto import Auto, forecast, hopeless, readable_seconds
+from icgi.model.ordering import search
+from icgi.portfolio.auto import Auto
+from icgi.units import readable_seconds
 
 
 @pytest.mark.parametrize("size", [4, 8, 12])
 def test_the_forecast_is_what_the_engine_then_takes(size: int) -> None:
     model = FAMILIES["ea2d"].sample(np.random.default_rng(0), L=size)
-    ahead = forecast(model, np.random.default_rng(0))
+    ahead = forecast(model, Budget(), np.random.default_rng(0))
     assert ahead.table_bytes == zoo.run(JunctionTree(), model).stats["bytes"]
 
 
@@ -28,7 +30,7 @@ def no_search(*words: object) -> None:
 
 
 def test_what_is_beyond_hope_is_refused_without_a_search(monkeypatch) -> None:
-    monkeypatch.setattr(ordering, "_random_search", no_search)
+    monkeypatch.setattr(search, "_random_search", no_search)
     wide, narrow = (FAMILIES["ea2d"].sample(np.random.default_rng(0), L=L) for L in (60, 40))
     with pytest.raises(BudgetError, match=r"10\^1\d GB"):
         zoo.run(Auto(), wide)
@@ -64,5 +66,5 @@ def test_durations_as_people_say_them(seconds: float, text: str) -> None:
 
 def test_time_is_part_of_the_budget() -> None:
     model = FAMILIES["ea2d"].sample(np.random.default_rng(0), L=12)
-    with pytest.raises(BudgetError, match="--seconds"):
+    with pytest.raises(BudgetError, match="more seconds"):
         zoo.run(Auto(), model, budget=Budget(seconds=1e-7))

@@ -147,7 +147,7 @@ class _Progress:
 
     def left(self) -> str:
         """Say how long the rest will take, once there is something to judge by."""
-        from icgi.portfolio.auto import readable_seconds
+        from icgi.units import readable_seconds
 
         if self.count < min(FEWEST, self.total):
             return ""

@@ -132,7 +132,7 @@ def _ask(
 
         engine: Engine = parse_engine(engine_text)
         say(f"reading {path.name}")
-        asked = question.load(path, evidence, observe)
+        asked = question.load(path, evidence, observe, budget)
         beside = question.unused_evidence(path, evidence)
         if beside is not None:
             output.note(f"there is {beside.name}, not used; give -e {beside} to enter it", quiet)

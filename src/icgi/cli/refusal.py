@@ -1,4 +1,4 @@
-"""Saying no well: why a model is too large for exact inference, and commands that would work."""
+"""Explain a refusal: why a model is too large for exact inference, and commands that would work."""
 
 import os
 import shlex
@@ -12,8 +12,7 @@ from icgi.cli.failures import complain
 from icgi.cli.output import paragraph
 from icgi.cli.question import Refused
 from icgi.cli.structure import planar, spin_flip
-from icgi.exact.junction_tree import readable_bytes
-from icgi.portfolio.auto import readable_seconds
+from icgi.units import readable_bytes, readable_seconds
 
 _SHOWN = 4  # commands with other engines
 _FIRST = ("ttve", "pt", "gbp", "lbp", "icgi")  # those that take large models first
@@ -68,7 +67,7 @@ def _larger_budget(refused: Refused, words: Sequence[str]) -> list[tuple[str, st
     """Suggest exact inference with more memory or time, where this machine can give it."""
     ahead, budget = refused.ahead, refused.budget
     machine = _machine_bytes()
-    needed = 2 * ahead.table_bytes  # messages are about half of what the tree holds
+    needed = ahead.table_bytes
     if needed > 0.8 * machine or ahead.seconds > _LONGEST:
         return []
     more = ["--memory", f"{-(-needed // 1e9):.0f}G"] if needed > budget.table_bytes else []

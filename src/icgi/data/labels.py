@@ -18,13 +18,13 @@ from numpy.random import Generator
 from icgi.approx.tap import ThoulessAndersonPalmer
 from icgi.data.store import SHARD, Identity, Label, LabelledSet
 from icgi.errors import IcgiError, UnsupportedModelError
-from icgi.exact.junction_tree import solve
+from icgi.exact.forecast import forecast
+from icgi.exact.junction_tree import AlongForecast
 from icgi.exact.pfaffian import Pfaffian
-from icgi.inference import Budget, Marginals, Status
+from icgi.inference import Budget, Marginals, Status, ask
 from icgi.model.condition import Conditioned, Evidence, condition, lift
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import as_ising
-from icgi.portfolio.auto import forecast
 from icgi.sampling.tempering import ParallelTempering
 
 FIRST_SWEEPS = 2000
@@ -48,10 +48,11 @@ def label(
     evidence = evidence or {}
     began = time.perf_counter()
     conditioned = condition(model, evidence)
-    ahead = forecast(conditioned.model, rng, seconds=0.2 * settings.seconds)
+    timed = Budget(seconds=settings.seconds, table_bytes=settings.table_bytes)
+    ahead = forecast(conditioned.model, timed, rng)
     budget = Budget(table_bytes=settings.table_bytes)
     if ahead.order.log2_table <= settings.log2_table and ahead.fits(budget):
-        answer = lift(solve(conditioned.model, ahead.order, budget), conditioned.alive)
+        answer = ask(conditioned, AlongForecast(ahead), budget, rng)
         return Label(answer.probs, "jt", answer.log_z, seconds=time.perf_counter() - began)
     planar = _pfaffian(conditioned.model, settings, rng)
     if planar is not None:

@@ -21,7 +21,7 @@ class Enumerate:
         count = float(np.prod(model.cards, dtype=np.float64))
         if count > LIMIT:
             raise UnsupportedModelError(
-                f"enumerate: {count:.3g} configurations are more than {LIMIT}; use --engine jt"
+                f"enumerate: {count:.3g} configurations are more than {LIMIT}; use jt"
             )
         log_joint = joint(model)
         top = log_joint.max()

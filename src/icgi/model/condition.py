@@ -3,15 +3,17 @@
 Observed variables shrink to one state and ids never change, so no engine knows the word evidence.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from icgi.errors import EvidenceError
+from icgi.errors import BudgetError, EvidenceError
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, state_names, variable_name
 from icgi.model.reduce import all_states, propagate, restrict
+from icgi.units import readable_bytes
 
 if TYPE_CHECKING:
     from icgi.inference import Marginals
@@ -28,8 +30,20 @@ class Conditioned:
     alive: BoolArray  # n k  states of the original model that are left
 
 
-def condition(model: FactorGraph, evidence: Evidence) -> Conditioned:
-    """Enter evidence, remove states that zeros exclude, drop one-state variables from scopes."""
+def condition(model: FactorGraph, evidence: Evidence, table_bytes: float = math.inf) -> Conditioned:
+    """Enter evidence, remove states that zeros exclude, drop one-state variables from scopes.
+
+    Raises `BudgetError` where the answer alone would take more than `table_bytes`: its rows are as
+    long as the largest number of states, and it is held twice while removed states are put back.
+    """
+    needed = 2 * 8 * model.n_variables * model.max_states
+    if needed > table_bytes:
+        raise BudgetError(
+            f"the marginals alone need {readable_bytes(needed)} ({model.n_variables} variables, "
+            f"one of them with {model.max_states} states), the budget is "
+            f"{readable_bytes(table_bytes)}; give a larger memory budget, or observe the variables "
+            "of most states"
+        )
     alive = propagate(model, observe(model, evidence))
     return Conditioned(restrict(model, alive), alive)
 
@@ -82,9 +96,9 @@ def _state_number(model: FactorGraph, i: int, value: int | str) -> int:
 def lift(marginals: "Marginals", alive: BoolArray) -> "Marginals":
     """Marginals over all states of the original model: removed states get probability zero."""
     cards = alive.sum(1)
-    if (cards == alive.shape[1]).all():
-        return marginals
     left = np.arange(marginals.probs.shape[1]) < cards[:, None]  # n k  states the engine saw
+    if left.shape == alive.shape and (left == alive).all():
+        return marginals
     return replace(
         marginals,
         probs=_spread(marginals.probs, left, alive),
