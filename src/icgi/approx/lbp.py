@@ -27,8 +27,9 @@ from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 
 MEAN_FIELD_SWEEPS = 20  # before a run that starts at the messages of mean field
-AUTOMATIC = 5  # further runs at most where their number is left to the engine
-EXTRA = 4  # sweeps of all those runs together, in sweeps of the first one
+AUTOMATIC = (1, 2, 4)  # numbers of the further runs where they are left to the engine
+PROBE, EXTRA = 2, 3  # sweeps of the first of them, and of all, in sweeps of the run before them
+SHORT = 20  # sweeps that each of them may make in any case
 EXACT = 1e-9  # residual up to which the solution of a forest is called exact
 
 
@@ -40,7 +41,10 @@ class LoopyBP:
     tolerance. Only then is `log_z` stationary, and given; the stats have its value always. On
     forests that is exact. Restarts take the messages of mean field, the other schedules, then
     random messages with more damping and random mean fields in turn; of the runs that came to
-    rest the one with the largest Bethe log Z is the answer.
+    rest the one with the largest Bethe log Z is the answer. Without a number of restarts there is
+    one from the messages of mean field after a run that came to rest, of at most twice its sweeps,
+    and where that does not find the same log Z two more; all together make at most three times the
+    sweeps of the first run, or twenty each.
     """
 
     damping: float = 0.0  # share of the old message, geometrically; the paper: 0, 0.3, 0.5
@@ -90,8 +94,8 @@ class LoopyBP:
             return [from_fields(model) for model in models]
         core = reweight(core, core.rho)
         best = _Best.empty(core)
-        runs = AUTOMATIC if self.restarts is None else self.restarts
-        for attempt in range(runs + 1):
+        further = AUTOMATIC if self.restarts is None else range(1, self.restarts + 1)
+        for attempt in (0, *further):
             limit, share = self._allowed(core, attempt, best, budget.sweeps(), deadline)
             if attempt and (deadline.passed or not limit.any()):
                 break
@@ -116,10 +120,12 @@ class LoopyBP:
         if self.restarts is None:
             if attempt == 0:
                 return left, deadline
-            # the first run came to rest, and not where no other fixed point can be
-            open_ = best.at_rest_first & ~core.forest & (left > 0)
-            extra = EXTRA * best.first - (best.sweeps - best.first)
-            return np.where(open_, np.minimum(left, np.maximum(extra, 0)), 0), deadline
+            # Forests have one fixed point, and two runs that agree are taken for a sign of that.
+            open_ = best.at_rest_first & ~core.forest & ~best.agreed
+            extra = best.first - best.sweeps + np.maximum(EXTRA * best.first, len(AUTOMATIC) * SHORT)
+            if attempt == AUTOMATIC[0]:
+                extra = np.maximum(PROBE * best.first, SHORT)
+            return np.where(open_, np.minimum(left, extra).clip(min=0), 0), deadline
         # the first run may take half; what runs leave over goes to those that follow
         shares = 2 if attempt == 0 < self.restarts else self.restarts + 1 - attempt
         return left // shares, deadline.share(1 / shares)
@@ -140,6 +146,7 @@ class _Best:
     runs: IntArray  # m
     first: IntArray  # m    sweeps of the first run
     at_rest_first: BoolArray  # m    whether the first run came to rest
+    agreed: BoolArray  # m    whether a later one came to rest at the same log Z
 
     @classmethod
     def empty(cls, core: Core) -> "_Best":
@@ -147,7 +154,7 @@ class _Best:
         zero, worst = np.zeros(m, np.int64), np.full(m, np.inf)
         return cls(
             core.field.copy(), zero > 0, -worst, worst, zero - 1, zero, zero, worst, zero, zero,
-            zero > 0,
+            zero > 0, zero > 0,
         )  # fmt: skip
 
     def offer(
@@ -161,6 +168,8 @@ class _Best:
     ) -> None:
         log_z = log_partitions(core, state, stop)
         at_rest = (state.residual <= tolerance) & taking_part
+        near = np.abs(log_z - self.log_z) <= 1e-6 * np.maximum(np.abs(log_z), 1.0)
+        self.agreed = self.agreed | (at_rest & self.at_rest & near)
         better = np.where(
             at_rest & self.at_rest,
             log_z > self.log_z + 1e-9,
