@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from icgi.errors import ModelFormatError
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.model.wiring import wiring
+from icgi.model.wiring import Wiring, wiring
 
 _PAIR = np.array([[1.0, -1.0], [-1.0, 1.0]])  # s_i s_j
 _SPIN = np.array([-1.0, 1.0])  # s_i
@@ -116,7 +116,11 @@ def as_ising(model: FactorGraph) -> IsingArrays | None:
 
     θ(x_i, x_j) = c + h_i s_i + h_j s_j + J s_i s_j holds for every 2 × 2 table; parallel edges add.
     """
-    w = wiring(model)
+    return ising_arrays(wiring(model))
+
+
+def ising_arrays(w: Wiring) -> IsingArrays | None:
+    """`as_ising` of a model that has been read into flat arrays."""
     arity = np.diff(w.scope_start)
     plain = arity.max(initial=0) <= 2 and (w.cards <= 2).all() and (w.cards[w.scope] == 2).all()
     if not plain or not np.isfinite(w.values).all():
@@ -129,7 +133,7 @@ def as_ising(model: FactorGraph) -> IsingArrays | None:
     pair = w.scope[ends[double][:, None] + np.arange(2)]  # e 2
     b = w.values[starts[double][:, None] + np.arange(4)]  # e 4    00, 01, 10, 11
     up, across = b[:, 3] - b[:, 0], b[:, 2] - b[:, 1]  # differences first: symmetric tables give 0
-    n = model.n_variables
+    n = len(w.cards)
     fields = _sums(site, (a[:, 1] - a[:, 0]) / 2, n)
     fields += _sums(pair[:, 0], (up + across) / 4, n)
     fields += _sums(pair[:, 1], (up - across) / 4, n)
@@ -141,7 +145,10 @@ def as_ising(model: FactorGraph) -> IsingArrays | None:
 
 
 def _merge(pair: IntArray, coupling: FloatArray, n: int) -> tuple[IntArray, FloatArray]:
-    keys, group = np.unique(pair.min(1) * n + pair.max(1), return_inverse=True)
+    keys = pair.min(1) * n + pair.max(1)
+    if (keys[1:] > keys[:-1]).all():  # sorted and each once, as generators and `ising_model` write
+        return np.sort(pair, 1), coupling
+    keys, group = np.unique(keys, return_inverse=True)
     edges = np.stack([keys // max(n, 1), keys % max(n, 1)], 1).astype(np.int64)
     return edges, _sums(group, coupling, len(keys))
 
