@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icgi.errors import EvidenceError, IcgiError, ModelFormatError
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.graph import LARGEST_DENSE, FactorGraph, FloatArray, IntArray, assembled
 from icgi.model.text import count_words, next_word, scopes, tables, whole_numbers
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-LARGEST_DENSE = 2**28  # variables × states; engines hold marginals as a dense array
 LONGEST_SCOPE = 64 if int(np.__version__.split(".")[0]) >= 2 else 32  # axes numpy allows
 LARGEST_UNPACKED = 2**30  # bytes out of a gzip file: a few bytes can promise gigabytes
 
@@ -194,7 +193,7 @@ def parse_model(data: bytes, where: str) -> FactorGraph:
     tables = [
         values[a:b].reshape([counts[i] for i in s]) for (a, b), s in zip(cuts, scopes, strict=True)
     ]
-    return FactorGraph(cards, scopes, tuple(tables))
+    return assembled(cards, scopes, tuple(tables))  # every number was checked while it was read
 
 
 class _Source(NamedTuple):

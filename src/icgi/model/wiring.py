@@ -6,7 +6,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.graph import FactorGraph, FloatArray, IntArray, assembled
 
 _SIZE = attrgetter("size")  # no Python frame per factor: batches wire thousands of models
 
@@ -33,10 +33,16 @@ def wiring(model: FactorGraph) -> Wiring:
 
 
 def unwire(wired: Wiring, like: FactorGraph) -> FactorGraph:
-    """Turn flat arrays into a `FactorGraph`, tables being views into the flat array.
+    """Turn flat arrays of our own into a `FactorGraph`, tables being views into the flat array.
 
-    Names are kept from `like`; names of states only where no state was removed.
+    The flat array is read-only from here on. Names are kept from `like`, names of states are not.
     """
+    return assembled(wired.cards, *parts(wired), names=like.names)
+
+
+def parts(wired: Wiring) -> tuple[tuple[tuple[int, ...], ...], tuple[FloatArray, ...]]:
+    """Scopes and tables, the tables being read-only views into the flat array."""
+    wired.values.flags.writeable = False
     cards = wired.cards.tolist()
     scope = wired.scope.tolist()
     ends = wired.scope_start.tolist()
@@ -48,7 +54,7 @@ def unwire(wired: Wiring, like: FactorGraph) -> FactorGraph:
             for a, b, s in zip(cuts[:-1], cuts[1:], scopes, strict=True)
         ]
     )
-    return FactorGraph(wired.cards, scopes, tables, names=like.names)
+    return scopes, tables
 
 
 def _starts(lengths: IntArray) -> IntArray:
