@@ -5,7 +5,7 @@ import sys
 import networkx as nx
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import icgi
 import zoo
@@ -96,11 +96,57 @@ def test_html_escapes_names() -> None:
         ([([0], [1.0, -1.0])], "factor 0 has negative"),
         ([([0, 0], [[1.0]])], "twice"),
         ([([-1], [1.0, 1.0])], "count from 0"),
+        ([([0], [1.0, np.nan])], "factor 0 has negative, infinite or NaN"),
+        ([([0], ["a", "b"])], "table of factor 0 is no array of real numbers"),
+        ([([0], [1.0]), ([0, 1], [[1.0, 2.0], [3.0]])], "table of factor 1 is no array"),
+        ([([0], [])], "factor 0 gives variable 0 no states"),
+        ([([10**12], [1.0, 1.0])], "dense array"),
+        ([([[1]], [1.0])], "factor 0 is no pair"),
+        ([(0, [1.0])], "factor 0 is no pair"),
+        ([5], "factor 0 is no pair"),
+        ([([1, "1"], [[1.0, 1.0]])], "two variables are called '1'"),
+        ([(["a\x1b[31m"], [1.0])], r"a\\x1b\[31m, holds control characters"),
     ],
 )
 def test_wrong_factors_are_named(factors, words: str) -> None:
     with pytest.raises(icgi.ModelFormatError, match=words):
         icgi.from_factors(factors)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e301, -1e301])
+def test_log_tables_hold_numbers_or_minus_infinity(bad: float) -> None:
+    with pytest.raises(icgi.ModelFormatError, match="factor 1 has the log potential"):
+        icgi.from_factors([([0], [0.0, -np.inf]), ([0], [0.0, bad])], log=True)
+
+
+def test_tables_given_stay_the_callers() -> None:
+    table = np.array([1.0, 3.0])
+    for log in (False, True):
+        model = icgi.from_factors([([0], table)], log=log)
+        before = model.log_tables[0].copy()
+        table[0] = 2.0
+        assert_array_equal(model.log_tables[0], before)
+
+
+def test_every_builder_makes_a_model_without_variables(tmp_path) -> None:
+    icgi.save(icgi.from_factors([]), tmp_path / "none.uai")
+    for model in (
+        icgi.from_factors([]),
+        icgi.from_factors([((), 2.0)]),
+        icgi.from_ising(np.zeros((0, 0))),
+        icgi.from_networkx(nx.Graph()),
+        icgi.load(tmp_path / "none.uai"),
+    ):
+        assert model.n_variables == 0
+        answer = icgi.marginals(model, engine="jt")
+        assert answer.log_z == pytest.approx(np.log(2.0) if model.n_factors else 0.0)
+
+
+def test_graphs_with_words_for_numbers_are_refused() -> None:
+    graph = nx.Graph()
+    graph.add_edge(0, 1, weight="strong")
+    with pytest.raises(icgi.ModelFormatError, match="should be numbers"):
+        icgi.from_networkx(graph)
 
 
 def test_ising_from_matrix_and_graph_agree() -> None:

@@ -9,6 +9,7 @@ ROOT = Path(icgi.__file__).parent
 # room -> rooms it may import; a room may always import itself
 BELOW = {
     "errors": set(),
+    "extras": {"errors"},
     "randomness": set(),
     "clock": set(),
     "units": set(),
@@ -28,7 +29,7 @@ BELOW["engines"] = FOUNDATION | ENGINE_ROOMS | {"portfolio"}
 BELOW["metrics"] = {"errors", "model"}
 BELOW["answer"] = FOUNDATION
 BELOW["batch"] = BELOW["engines"] | {"engines", "answer"}
-BELOW["data"] = BELOW["engines"] | {"engines", "metrics"}
+BELOW["data"] = BELOW["engines"] | {"engines", "metrics", "extras"}
 BELOW["api"] = BELOW["engines"] | {"engines", "answer", "batch"}
 BELOW["report"] = BELOW["api"] | {"api", "metrics"}
 BELOW["train"] = BELOW["data"] | {"data"}

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.graph import FactorGraph, FloatArray, IntArray, assembled
 
 _KEPT_FACTORS, _KEPT_ENTRIES = 10_000, 16  # from so many factors, up to so many entries of each
 _kept: WeakKeyDictionary[FactorGraph, "Wiring"] = WeakKeyDictionary()
@@ -47,10 +47,16 @@ def _wiring(model: FactorGraph) -> Wiring:
 
 
 def unwire(wired: Wiring, like: FactorGraph) -> FactorGraph:
-    """Turn flat arrays into a `FactorGraph`, tables being views into the flat array.
+    """Turn flat arrays of our own into a `FactorGraph`, tables being views into the flat array.
 
-    Names are kept from `like`; names of states only where no state was removed.
+    The flat array is read-only from here on. Names are kept from `like`, names of states are not.
     """
+    return assembled(wired.cards, *parts(wired), names=like.names)
+
+
+def parts(wired: Wiring) -> tuple[tuple[tuple[int, ...], ...], tuple[FloatArray, ...]]:
+    """Scopes and tables, the tables being read-only views into the flat array."""
+    wired.values.flags.writeable = False
     cards = wired.cards.tolist()
     scope = wired.scope.tolist()
     ends = wired.scope_start.tolist()
@@ -62,7 +68,7 @@ def unwire(wired: Wiring, like: FactorGraph) -> FactorGraph:
             for a, b, s in zip(cuts[:-1], cuts[1:], scopes, strict=True)
         ]
     )
-    return FactorGraph(wired.cards, scopes, tables, names=like.names)
+    return scopes, tables
 
 
 def _starts(lengths: IntArray) -> IntArray:
