@@ -9,14 +9,18 @@ ROOT = Path(icgi.__file__).parent
 # room -> rooms it may import; a room may always import itself
 BELOW = {
     "errors": set(),
+    "wording": set(),
+    "extras": {"errors"},
     "randomness": set(),
     "clock": set(),
     "kernels": {"clock"},
-    "model": {"errors", "randomness", "clock", "kernels"},
+    "model": {"errors", "wording", "randomness", "clock", "kernels"},
     "inference": {"model", "errors", "clock"},
     "tt": {"errors", "kernels"},
 }
-FOUNDATION = {"inference", "model", "errors", "randomness", "clock", "kernels"}
+FOUNDATION = {
+    "inference", "model", "errors", "wording", "extras", "randomness", "clock", "kernels"
+}  # fmt: skip
 ROOMS = {"exact", "approx", "sampling", "conformal"}
 BELOW |= {room: FOUNDATION for room in ROOMS}
 BELOW["elimination"] = FOUNDATION | {"tt"}
