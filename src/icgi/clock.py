@@ -53,6 +53,11 @@ def resume() -> None:
             _paused += perf_counter() - _pause_began
 
 
+def paused() -> bool:
+    """Whether the clock stands still now."""
+    return _depth > 0
+
+
 def request_stop() -> None:
     """Let every deadline pass now: engines return the best answer so far."""
     _stop.set()
