@@ -9,16 +9,19 @@ ROOT = Path(icgi.__file__).parent
 # room -> rooms it may import; a room may always import itself
 BELOW = {
     "errors": set(),
+    "wording": set(),
     "extras": {"errors"},
     "randomness": set(),
     "clock": set(),
     "units": set(),
     "kernels": {"clock"},
-    "model": {"errors", "randomness", "clock", "kernels", "units"},
+    "model": {"errors", "wording", "randomness", "clock", "kernels", "units"},
     "inference": {"model", "errors", "clock"},
     "tt": {"errors", "kernels"},
 }
-FOUNDATION = {"inference", "model", "errors", "randomness", "clock", "kernels", "units"}
+FOUNDATION = {
+    "inference", "model", "errors", "wording", "extras", "randomness", "clock", "kernels", "units"
+}  # fmt: skip
 ROOMS = {"exact", "approx", "sampling", "conformal"}
 BELOW |= {room: FOUNDATION for room in ROOMS}
 BELOW["elimination"] = FOUNDATION | {"tt"}

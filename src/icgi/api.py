@@ -1,6 +1,5 @@
-"""The Python door: load or build a model, ask for its marginals."""
+"""The public API: load or build a model, ask for its marginals."""
 
-import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
+from icgi import clock
 from icgi.answer import Answer
 from icgi.engines import parse_engine
 from icgi.errors import ModelFormatError
@@ -192,9 +192,11 @@ def marginals(
     """
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
     resolved = resolve_evidence(model, evidence)
-    began = time.perf_counter()
-    found = infer(model, resolved, chosen, budget or Budget(), generator(seed))
-    return Answer(model, resolved, found, repr(chosen), time.perf_counter() - began)
+    given = budget or Budget()
+    began = clock.now()
+    found = infer(model, resolved, chosen, given, generator(seed))
+    known = seed if isinstance(seed, int) else None
+    return Answer(model, resolved, found, repr(chosen), clock.now() - began, given, known)
 
 
 def marginals_batch(

@@ -54,6 +54,11 @@ def resume() -> None:
             _paused += perf_counter() - _pause_began
 
 
+def paused() -> bool:
+    """Whether the clock stands still now."""
+    return _depth > 0
+
+
 class Part:
     """A part of the work that can be told to stop; parts within it stop with it."""
 

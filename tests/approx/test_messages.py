@@ -87,7 +87,9 @@ def plain_messages(core: Core, state: State) -> FloatArray:
 
 def advance(core: Core, state: State, schedule: int, count: int, damping: float = 0.0) -> None:
     limit = np.full(len(core.constant), 10**6)
-    as_asked = core._replace(forest=np.zeros(len(limit), bool))  # forests have a schedule of their own
+    as_asked = core._replace(
+        forest=np.zeros(len(limit), bool)
+    )  # forests have a schedule of their own
     messages.advance(as_asked, state, schedule, damping, 0.0, limit, count, 0, len(limit), GO)
 
 

@@ -4,6 +4,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.testing import assert_allclose
 from some_models import make
 
 import icgi
+from icgi import clock
+from icgi.answer import model_digest
 from icgi.cli.engines import describe
 from icgi.cli.options import bytes_of
 from icgi.engines import ENGINES
@@ -148,7 +151,7 @@ def test_the_table_is_shown_even_if_the_disk_is_full(run, grid, monkeypatch) -> 
     assert files() == {"grid.uai"}
 
 
-@pytest.mark.parametrize("status", ["budget spent", "diverged"])
+@pytest.mark.parametrize("status", ["at rest", "budget spent", "diverged"])
 def test_strict_ends_with_3_and_writes_nothing(run, grid, status) -> None:
     words = ["marginals", "grid.uai", "--engine", f"unsure:status={status}"]
     assert f"unsure:status={status}: {status}; " in run(*words).stdout
@@ -173,6 +176,61 @@ def test_level_prints_bands_where_there_is_uncertainty(run, grid) -> None:
     by_counts = run(*words, "unsure:pseudo_counts=2").stdout
     assert "0.0250 – 0.9750" in by_counts  # Beta(1, 1) is uniform
     assert "band" not in run(*words, "jt").stdout
+    unknown = run(*words, "unsure").stdout
+    assert unknown.splitlines()[0].endswith("95 % band")
+    assert unknown.splitlines()[1].endswith("–")
+    assert "estimated error: none" in unknown
+
+
+def test_the_table_has_the_error_and_four_facts_and_verbose_has_all(run, grid) -> None:
+    words = ["marginals", "grid.uai", "--engine", "pt", "--iterations", "50", "--top", 1]
+    answer = icgi.marginals(grid, engine="pt", budget=icgi.Budget(iterations=50))
+    (facts,) = [line for line in run(*words).stdout.splitlines() if line.startswith("estimated")]
+    error, *told, more = facts.split("; ")
+    assert f"largest {answer.std_error.max():.2g}" in error
+    assert len(told) == 4
+    assert more == f"{len(answer.stats) - 4} more with --verbose"
+    every = run(*words, "-v").stdout
+    assert all(key.replace("_", " ") in every for key in answer.stats)
+    assert "--verbose" not in every
+
+
+def test_verbose_shows_the_statistics_of_exact_answers_too(run, grid) -> None:
+    assert "width" not in run("marginals", "grid.uai").stdout
+    assert "width 4; " in run("marginals", "grid.uai", "--verbose").stdout
+
+
+def test_json_says_where_the_answer_comes_from(run, grid, monkeypatch) -> None:
+    typed = ["marginals", "grid.uai", "--json", "--seed", "4", "--seconds", "9"]
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/icgi", *typed])
+    found = json.loads(run(*typed, "--engine", "unsure:std_error=0.1").stdout)
+    assert found["command"] == shlex.join(["icgi", *typed])
+    assert found["seed"] == 4
+    assert found["version"] == icgi.__version__
+    assert found["budget"] == {"seconds": 9.0, "iterations": None, "table_bytes": 4 * 10**9}
+    assert found["model"]["sha256"] == model_digest(icgi.load("grid.uai"))
+    assert found["marginals"][3]["std_errors"] == {"0": 0.1, "1": 0.1}
+
+
+def test_parquet_without_pyarrow_is_refused_before_anything_is_computed(
+    run, grid, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    result = run("marginals", "grid.uai", "-o", "out.parquet", "--engine", "interrupted", code=1)
+    assert "writing .parquet needs pyarrow" in result.stderr
+    assert "pip install" in result.stderr
+    assert "[data]'" in result.stderr
+    assert files() == {"grid.uai"}
+
+
+def test_compiling_is_said_once_and_not_counted(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "compiling")
+    assert result.stderr.splitlines().count("compiling, once") == 1
+    assert run("marginals", "grid.uai", "--engine", "compiling", "-q").stderr == ""
+    assert icgi.marginals(grid, engine="compiling").seconds < 0.3
+    batch = icgi.marginals_batch(grid, [None], engine="compiling")
+    assert batch[0].seconds < 0.3
 
 
 def test_report_is_one_page_that_names_everything(run, grid) -> None:
@@ -283,7 +341,9 @@ def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
         (["missing.uai"], "no such file"),
         (["broken.uai"], "line 2"),
         (["binary.uai"], "MARKOV"),
-        (["."], "cannot be read"),
+        (["."], "irectory"),
+        (["grid.uai", "-e", "."], "irectory"),
+        (["grid.uai", "-o", "."], "it is a folder"),
         (["grid.uai", "-e", "missing.evid"], "no such file"),
         (["grid.uai", "-e", "outside.evid"], "variable 99"),
         (["grid.uai", "--observe", "3"], "VARIABLE=STATE"),
@@ -294,6 +354,7 @@ def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
         (["grid.uai", "--observe", "3=0", "--observe", "3=1"], "keep one"),
         (["zeros.uai", "--observe", "0=1", "--observe", "1=0"], "probability"),
         (["grid.uai", "--engine", "magic"], "unknown engine"),
+        (["grid.uai", "--engine", "lpb"], "did you mean 'lbp'"),
         (["grid.uai", "--engine", "jt:magic=1"], "no option"),
         (["grid.uai", "--engine", "jt:search_share=much"], "should be a number"),
         (["grid.uai", "-o", "out.txt"], "ending"),
@@ -344,6 +405,50 @@ def test_sizes_as_people_write_them(text, size) -> None:
     assert bytes_of(text) == size
 
 
+def test_the_first_control_c_gives_the_best_answer_so_far(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "patient", code=130)
+    assert "stopping: the best answer so far; Ctrl-C again to abort" in result.stderr
+    assert "patient: budget spent; " in result.stdout
+    assert_allclose(read_marginals("grid.uai.MAR"), 0.5)
+    assert not clock.stop_requested()
+    words = ["marginals", "grid.uai", "--engine", "patient", "--json", "-o", "out.csv"]
+    assert json.loads(run(*words, code=130).stdout)["status"] == "budget spent"
+    assert "out.csv" in files()
+
+
+def test_the_second_control_c_aborts(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "patient:signals=2", code=130)
+    assert "stopping" in result.stderr
+    assert "interrupted" in result.stderr
+    assert result.stdout == ""
+    assert files() == {"grid.uai"}
+
+
+def test_an_engine_without_an_answer_so_far_is_just_interrupted(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "unanswered", code=130)
+    assert "interrupted before there was an answer" in result.stderr
+    assert result.stdout == ""
+    assert files() == {"grid.uai"}
+
+
+@pytest.mark.xfail(strict=False, reason="engines learn to hear deadlines one by one")
+@pytest.mark.parametrize("engine", ["pt", "lbp:tolerance=0"])
+def test_control_c_in_a_terminal_ends_a_real_engine(engine) -> None:
+    make("grid", "wide.uai", rows=40, columns=40)
+    process = _icgi("marginals", "wide.uai", "--engine", engine, "--seconds", "40", "--top", "1")
+    assert process.stderr is not None
+    assert "as asked" in process.stderr.readline()
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    told, remarks = process.communicate(timeout=100)
+    assert time.monotonic() - began < 20
+    assert process.returncode == 130, remarks
+    assert "stopping: the best answer so far" in remarks
+    assert f"{engine}: budget spent; " in told
+    assert_allclose([row.sum() for row in read_marginals("wide.uai.MAR")], 1.0)
+
+
 def test_an_interrupted_run_leaves_nothing(run, grid) -> None:
     result = run("marginals", "grid.uai", "--engine", "interrupted", code=130)
     assert "interrupted" in result.stderr
@@ -351,24 +456,31 @@ def test_an_interrupted_run_leaves_nothing(run, grid) -> None:
 
 
 def test_control_c_is_heard_at_once_while_an_engine_works(grid) -> None:
-    program = (
-        "from icgi.engines import ENGINES; from icgi.cli import main; "
-        "ENGINES['sleeper'] = 'fake_engines:Sleeper'; main()"
-    )
-    paths = [str(Path(icgi.__file__).parents[1]), str(Path(__file__).parent)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "marginals", "grid.uai", "--engine", "sleeper"],
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        text=True,
-    )
+    process = _icgi("marginals", "grid.uai", "--engine", "sleeper")
     assert process.stderr is not None
     assert "sleeper: as asked" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert "stopping" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=200)  # asleep for ten minutes
     assert process.returncode == 130, told
     assert "interrupted" in told
     assert files() == {"grid.uai"}
+
+
+def _icgi(*words: str) -> "subprocess.Popen[str]":
+    program = (
+        "from icgi.engines import ENGINES; from icgi.cli import main; "
+        "ENGINES['sleeper'] = 'fake_engines:Sleeper'; main()"
+    )
+    paths = [str(Path(icgi.__file__).parents[1]), str(Path(__file__).parent)]
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        text=True,
+    )
 
 
 def test_the_seed_is_the_one_of_the_python_door(run, grid) -> None:

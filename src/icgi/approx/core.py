@@ -72,9 +72,7 @@ def packs(models: Sequence[FactorGraph], budget: Budget, engine: str, copies: in
     cuts, used = [0], 0
     for number, model in enumerate(models):
         needed = forecast_bytes(model, copies)
-        require_bytes(
-            needed, budget, f"the flat arrays of {engine}", "give a larger memory budget"
-        )
+        require_bytes(needed, budget, f"the flat arrays of {engine}", "give a larger memory budget")
         if used + needed > budget.table_bytes:
             cuts.append(number)
             used = 0

@@ -122,7 +122,9 @@ class LoopyBP:
                 return left, deadline
             # Forests have one fixed point, and two runs that agree are taken for a sign of that.
             open_ = best.at_rest_first & ~core.forest & ~best.agreed
-            extra = best.first - best.sweeps + np.maximum(EXTRA * best.first, len(AUTOMATIC) * SHORT)
+            extra = (
+                best.first - best.sweeps + np.maximum(EXTRA * best.first, len(AUTOMATIC) * SHORT)
+            )
             if attempt == AUTOMATIC[0]:
                 extra = np.maximum(PROBE * best.first, SHORT)
             return np.where(open_, np.minimum(left, extra).clip(min=0), 0), deadline

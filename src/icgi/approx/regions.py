@@ -241,9 +241,7 @@ def _above(inner: list[Region], deadline: Deadline = NEVER) -> list[set[int]]:
     return [_common(r, holders) - {b} for b, r in watched(enumerate(inner), deadline)]
 
 
-def _counting(
-    parents: list[list[int]], above: list[set[int]], deadline: Deadline
-) -> FloatArray:
+def _counting(parents: list[list[int]], above: list[set[int]], deadline: Deadline) -> FloatArray:
     """c_r = 1 − Σ_{s ⊋ r} c_s, inner regions being sorted from large to small."""
     counting = np.zeros(len(parents))
     for b, larger in watched(enumerate(above), deadline):

@@ -145,7 +145,9 @@ class TreeReweightedBP:
                 found = informations(run.core, run.state, stop)
             if not open_.any() or deadline.passed:
                 break
-            tree = forest(core.edge_start, core.variable, len(core.ratio_start) - 1, _falling(found))
+            tree = forest(
+                core.edge_start, core.variable, len(core.ratio_start) - 1, _falling(found)
+            )
             shift = np.repeat(np.where(open_, step, 0.0), np.diff(core.model_factor))
             moved = reweight(core, run.core.rho + shift * (tree - run.core.rho))
             trial = initial_state(moved, run.state.messages.copy())
@@ -203,9 +205,7 @@ class _Run:
         )
 
 
-def appearance(
-    core: Core, rngs: Sequence[Generator], deadline: Deadline = NEVER
-) -> FloatArray:
+def appearance(core: Core, rngs: Sequence[Generator], deadline: Deadline = NEVER) -> FloatArray:
     """Share of forests that contain each factor; drawn until every factor is in one of them.
 
     Each forest takes the factors that earlier ones left out first, in random order: that covers
@@ -253,7 +253,9 @@ def _merged(
     Worth a tenth of the time: the bound holds without it, only less tightly.
     """
     nested = _nested(models, w)
-    work = ABSORBING * sum(model.n_factors for model, some in zip(models, nested, strict=True) if some)
+    work = ABSORBING * sum(
+        model.n_factors for model, some in zip(models, nested, strict=True) if some
+    )
     if not any(nested) or work > 0.1 * deadline.left:
         return models, w
     found = [_absorbed(m) if some else m for m, some in zip(models, nested, strict=True)]

@@ -11,6 +11,7 @@ import typer
 
 from icgi.cli import options, output
 from icgi.errors import IcgiError
+from icgi.wording import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ def run(
     from icgi.engines import ENGINES
 
     if name is not None and name not in ENGINES:
-        raise IcgiError(f"unknown engine {name!r}; there are: {', '.join(ENGINES)}")
+        near = did_you_mean(name, ENGINES)
+        raise IcgiError(f"unknown engine {name!r}{near}; there are: {', '.join(ENGINES)}")
     found = [each for each in map(describe, [name] if name else ENGINES) if each]
     if name and not found:
         raise IcgiError(f"engine {name!r} is listed, but its source is missing; reinstall icgi")

@@ -14,6 +14,7 @@ from icgi.errors import BudgetError, EvidenceError
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, state_names, variable_name
 from icgi.model.reduce import all_states, propagate, restrict
 from icgi.units import readable_bytes
+from icgi.wording import did_you_mean, shown, some
 
 if TYPE_CHECKING:
     from icgi.inference import Marginals
@@ -59,8 +60,8 @@ def observe(model: FactorGraph, evidence: Evidence) -> BoolArray:
             )
         if not 0 <= x < model.cards[i]:
             raise EvidenceError(
-                f"evidence gives variable {variable_name(model, i)} the state {x}, but it has "
-                f"states 0 to {model.cards[i] - 1}"
+                f"evidence gives variable {shown(variable_name(model, i))} the state {x}, but it "
+                f"has states 0 to {model.cards[i] - 1}{_named_states(model, i)}"
             )
         alive[i] = False
         alive[i, x] = True
@@ -77,7 +78,7 @@ def resolve_evidence(
         i = numbers.get(key, -1) if isinstance(key, str) else int(key)
         if i == -1 and isinstance(key, str):
             if not key.lstrip("-").isdigit():
-                raise EvidenceError(f"evidence names the unknown variable {key!r}")
+                raise EvidenceError(_unknown_variable(model, key))
             i = int(key)
         resolved[i] = _state_number(model, i, value)
     return resolved
@@ -86,11 +87,33 @@ def resolve_evidence(
 def _state_number(model: FactorGraph, i: int, value: int | str) -> int:
     if not isinstance(value, str):
         return int(value)
-    if 0 <= i < model.n_variables and value in (names := state_names(model, i)):
-        return list(names).index(value)
+    names = list(state_names(model, i)) if 0 <= i < model.n_variables else []
+    if value in names:
+        return names.index(value)
     if value.isdigit():
         return int(value)
-    raise EvidenceError(f"evidence gives variable {i} the unknown state {value!r}")
+    if not 0 <= i < model.n_variables:
+        return 0  # `observe` says what is wrong with the variable
+    raise EvidenceError(
+        f"evidence gives variable {shown(variable_name(model, i))} the unknown state {value!r}"
+        f"{did_you_mean(value, names)}; its states are: {some(names)}"
+    )
+
+
+def _unknown_variable(model: FactorGraph, name: str) -> str:
+    if model.names is None:
+        return (
+            f"evidence names the unknown variable {name!r}; this model has no names, its "
+            f"variables are the numbers 0 to {model.n_variables - 1}"
+        )
+    return (
+        f"evidence names the unknown variable {name!r}{did_you_mean(name, model.names)}; there "
+        f"are: {some(model.names)}"
+    )
+
+
+def _named_states(model: FactorGraph, i: int) -> str:
+    return "" if model.states is None else f" ({some(state_names(model, i))})"
 
 
 def lift(marginals: "Marginals", alive: BoolArray) -> "Marginals":
