@@ -36,9 +36,9 @@ from icgi.neural.general_parts import (
     GeneralHead,
     bordered,
     edge_features,
+    input_states,
     moved_covariance,
     row_features,
-    input_states,
 )
 from icgi.neural.pace import check
 from icgi.neural.shrink import positions, taken

@@ -20,7 +20,7 @@ def check(deadline: Deadline | None) -> None:
 
 def unary_beliefs(model: FactorGraph, alive: BoolArray | None = None) -> FloatArray:
     """What the factors of single variables alone say (n k), zero outside `alive`."""
-    n, k = model.n_variables, model.max_states
+    k = model.max_states
     log = np.where(np.arange(k) < model.cards[:, None], 0.0, -np.inf)
     for scope, table in zip(model.scopes, model.log_tables, strict=True):
         if len(scope) == 1:

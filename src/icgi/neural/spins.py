@@ -12,8 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from icgi.clock import Deadline
 from icgi.neural.arrange import distances
 from icgi.neural.closed_form import cheapest, enumerate_core, project, restore
+from icgi.neural.pace import check
 from icgi.neural.shrink import bordered, positions, remaining, remaining_pairs, taken
 
 FIRST_CORE = 12  # spins that the first pass sums exactly
