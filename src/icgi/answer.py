@@ -106,7 +106,8 @@ class Answer:
         """Central intervals of every probability at a level, where the engine knows its error.
 
         A standard error s gives p ± z s with Φ(z) = (1 + level)/2; a Dirichlet α gives quantiles
-        (1 ∓ level)/2 of p_x ~ Beta(α_x, α₀ − α_x). None where the engine has neither.
+        (1 ∓ level)/2 of p_x ~ Beta(α_x, α₀ − α_x), widened to contain p_x. None where the engine
+        has neither.
         """
         found = self.marginals
         if found.std_error is not None:
@@ -124,7 +125,8 @@ class Answer:
         low, high = found.probs.copy(), found.probs.copy()
         low[spread] = beta.ppf((1 - level) / 2, alpha[spread], rest[spread])
         high[spread] = beta.ppf((1 + level) / 2, alpha[spread], rest[spread])
-        return low, high
+        # with α below one nearly all mass is at one end, and the mean may lie outside
+        return np.minimum(low, found.probs), np.maximum(high, found.probs)
 
     def to_frame(self) -> Any:
         """`pandas` table with one row per variable and state."""

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from icgi.clock import Deadline
 from icgi.errors import CheckpointError
 from icgi.neural.arrange import FAR, after_elimination
 from icgi.neural.encoder_paper import (
@@ -38,6 +39,7 @@ from icgi.neural.local import (
     silence,
     state_mean,
 )
+from icgi.neural.pace import OutOfTime
 from icgi.neural.predicted import FactorKind, Predictor
 from icgi.neural.selection import Chosen, Order, Score, choose, keys
 
@@ -89,6 +91,7 @@ class Outcome(NamedTuple):
     belief: Tensor  # b n k h    log beliefs of the message passing, not normalised
     eliminated: Tensor  # b    variables
     early: tuple[Tensor, ...] = ()  # concentrations after each layer, where they were asked for
+    complete: bool = True  # whether there was time for all of it
 
 
 class _Gone(NamedTuple):
@@ -154,6 +157,7 @@ class PaperNetwork(nn.Module):
         temperature: Tensor | None = None,
         steps: int | None = None,
         early: bool = False,
+        deadline: Deadline | None = None,
     ) -> Outcome:
         """Encode, eliminate, distribute, answer.
 
@@ -168,6 +172,8 @@ class PaperNetwork(nn.Module):
             Most variables to eliminate in each graph: partial elimination; as configured if absent.
         early
             Whether to answer after every layer too.
+        deadline
+            Moment after which no further layer begins; the answer is that of the tokens so far.
         """
         config = self.config
         model = potentials(graphs)
@@ -179,27 +185,33 @@ class PaperNetwork(nn.Module):
             biases = self.bias(position, slice(0, config.layers + 1)) + hidden_keys(real)
             features = self._edge_features(graphs.pairs, model)
             edges = None if features is None else between_tokens(features)
-        said: list[Tensor] = []
+        after_layers: list[Tensor] = []
         layers = [*self.layers]
         if config.repeats and not config.autoregressive:
             layers += [self.again] * config.repeats
+        late = partial(_late, deadline)
         for number, layer in enumerate(layers):
+            if late():
+                break
             bias = None if biases is None else biases[min(number, config.layers)]
-            tokens, messages = layer(
-                tokens, messages, model, active, bias, self.low_precision, edges
-            )
+            try:
+                tokens, messages = layer(
+                    tokens, messages, model, active, bias, self.low_precision, edges, deadline
+                )
+            except OutOfTime:
+                break
             if early:
-                said.append(self._answer(graphs, model, tokens, messages))
+                after_layers.append(self._answer(graphs, model, tokens, messages))
         eliminated = torch.zeros_like(real[:, 0])
-        if self.config.autoregressive and graphs.dense:
+        if self.config.autoregressive and graphs.dense and not late():
             tokens, messages, left, tape = self._eliminate(
-                graphs, model, tokens, messages, position, noise, temperature, steps
+                graphs, model, tokens, messages, position, noise, temperature, steps, deadline
             )
             eliminated = (real - left).sum(1)
             if self.config.distribute:
-                tokens, messages = self._distribute(tokens, messages, tape)
+                tokens, messages = self._distribute(tokens, messages, tape, deadline)
         alpha = self._answer(graphs, model, tokens, messages)
-        return Outcome(alpha, beliefs(model, messages), eliminated, tuple(said))
+        return Outcome(alpha, beliefs(model, messages), eliminated, tuple(after_layers), not late())
 
     def _answer(
         self, graphs: Graphs, model: Potentials, tokens: Tensor, messages: Messages
@@ -232,6 +244,7 @@ class PaperNetwork(nn.Module):
         noise: Tensor | None,
         temperature: Tensor | None,
         steps: int | None,
+        deadline: Deadline | None,
     ) -> tuple[Tensor, Messages, Tensor, list[_Gone]]:
         """Tokens, messages, what is left (b n), and the rounds that were made."""
         config = self.config
@@ -244,6 +257,8 @@ class PaperNetwork(nn.Module):
         limit = (alive.sum(1) // 4).clamp(min=config.at_once if at_once > 1 else 1)
         left = torch.full_like(limit, float(alive.shape[1] if steps is None else steps))
         for t in range(rounds):
+            if _late(deadline):
+                break
             # asking costs a wait for the device, and cannot be recorded in a CUDA graph
             if not self.training and not bool(alive.any()):
                 break
@@ -270,34 +285,52 @@ class PaperNetwork(nn.Module):
             edges = self._edge_features((graphs.pairs + fill) * _wide(adjacency), model)
             degrees = torch.log1p(adjacency.sum(-1))[..., None]
             bias = self.bias(position, slice(config.layers, config.layers + 1))[0]
-            new, messages = self.again(
-                tokens + self.refresh(degrees)[:, :, None],
-                messages,
-                current,
-                _still_active(graphs, adjacency, alive),
-                bias + hidden_keys(alive),
-                self.low_precision,
-                None if edges is None else between_tokens(edges),
-            )
+            try:
+                new, messages = self.again(
+                    tokens + self.refresh(degrees)[:, :, None],
+                    messages,
+                    current,
+                    _still_active(graphs, adjacency, alive),
+                    bias + hidden_keys(alive),
+                    self.low_precision,
+                    None if edges is None else between_tokens(edges),
+                    deadline,
+                )
+            except OutOfTime:
+                break
             tokens = torch.where(alive[..., None, None] > 0, new, tokens)
         return tokens, messages, alive, tape
 
     def _distribute(
-        self, tokens: Tensor, messages: Messages, tape: list[_Gone]
+        self,
+        tokens: Tensor,
+        messages: Messages,
+        tape: list[_Gone],
+        deadline: Deadline | None,
     ) -> tuple[Tensor, Messages]:
         """Variables come back in reverse and hear those that left after them.
 
-        Paper: an eliminated variable keeps the token it had; here it is told of the rest, as exact
+        Paper: an eliminated variable keeps the token it had; here it knows of the rest, as exact
         elimination needs it, because its marginal depends on what is decided after it has gone.
         """
         last = self.config.layers + 1
         for gone in reversed(tape):
+            if _late(deadline):
+                break
             bias = self.bias(gone.position, slice(last, last + 1))[0] + hidden_keys(gone.alive)
-            new, messages = self.back(
-                tokens, messages, gone.model, gone.active, bias, self.low_precision, gone.edges
-            )
+            try:
+                new, messages = self.back(
+                    tokens, messages, gone.model, gone.active, bias, self.low_precision,
+                    gone.edges, deadline,
+                )  # fmt: skip
+            except OutOfTime:
+                break
             tokens = torch.where(gone.mask[..., None, None] > 0, new, tokens)
         return tokens, messages
+
+
+def _late(deadline: Deadline | None) -> bool:
+    return deadline is not None and deadline.passed
 
 
 def plan(config: PaperConfig, n: int, steps: int | None = None) -> tuple[int, int]:
