@@ -12,6 +12,7 @@ from icgi.wording import did_you_mean
 
 ENGINES: dict[str, str] = {
     "auto": "icgi.portfolio.auto:Auto",
+    "exact": "icgi.portfolio.exact:Exact",
     "enumerate": "icgi.exact.enumeration:Enumerate",
     "jt": "icgi.exact.junction_tree:JunctionTree",
     "pfaffian": "icgi.exact.pfaffian:Pfaffian",

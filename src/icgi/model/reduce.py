@@ -107,7 +107,8 @@ def components(model: FactorGraph) -> list[Component]:
     """Connected parts; their log Z add up. Constants of the model go into the first part."""
     label = _labels(model)
     number = np.empty(model.n_variables, np.int64)
-    members = [np.flatnonzero(label == c) for c in range(int(label.max(initial=-1)) + 1)]
+    order = np.argsort(label, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(label))[:-1]) if len(label) else []
     for variables in members:
         number[variables] = np.arange(len(variables))
     factors: list[list[int]] = [[] for _ in members]
