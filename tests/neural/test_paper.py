@@ -275,7 +275,7 @@ def test_the_random_order_depends_on_the_noise_alone() -> None:
 def test_large_tables_and_odd_sizes_are_refused() -> None:
     rng = np.random.default_rng(0)
     large = zoo.random_model(rng, [9] * 4, [(0, 1, 2, 3)])
-    with pytest.raises(UnsupportedModelError, match="--engine"):
+    with pytest.raises(UnsupportedModelError, match="the engine"):
         make_batch([large])
     with pytest.raises(CheckpointError, match="multiple"):
         PaperConfig(features=10, heads=4)

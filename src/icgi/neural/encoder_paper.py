@@ -102,10 +102,10 @@ class PaperLayer(nn.Module):
 
     def _mlp(self, tokens: Tensor, deadline: Deadline | None) -> Tensor:
         """Each token by itself; in pieces where there is a deadline, which one product may pass."""
-        b, n, k, d = tokens.shape
+        b, n, k, _ = tokens.shape
         rows = n if deadline is None else max(1, ROWS // (b * k))
         parts = []
-        for piece in tokens.split(max(rows, 1), 1) if n else [tokens]:
+        for piece in torch.split(tokens, max(rows, 1), 1):
             check(deadline)
             parts.append(self.down(functional.gelu(self.up(self.norm_mlp(piece)))))
         return torch.cat(parts, 1)

@@ -16,7 +16,7 @@ from icgi.model.graph import FactorGraph
 from icgi.model.ising import IsingArrays, as_ising
 
 NEEDED = ("torch", "safetensors")
-PER_FACTOR = 1e-6  # seconds to read a factor; a model whose reading takes too long is not read
+PER_FACTOR = {"fast": 1e-6, "paper": 6e-6}  # seconds to read one; too many are not read
 WORTH_THREADS = 2000  # variables of a batch; below, handing work to threads takes longer than it
 
 
@@ -83,7 +83,7 @@ class IcgiNetwork:
     ) -> list[Marginals]:
         from icgi.neural.weights import is_shipped, shipped
 
-        if PER_FACTOR * sum(m.n_factors for m in models) >= deadline.left:
+        if PER_FACTOR[self.variant] * sum(m.n_factors for m in models) >= deadline.left:
             return [unread(model) for model in models]
         if self.variant == "paper":
             from icgi.neural.paper_engine import paper_marginals

@@ -138,7 +138,9 @@ class Sweep(nn.Module):
         if deadline is None or scopes.shape[1] <= PIECE:
             return self._piece(sent, keep, states, old, table, scopes, active)
         parts = []
-        for piece in zip(*(x.split(PIECE, 1) for x in (old, table, scopes, active)), strict=True):
+        for piece in zip(
+            *(torch.split(x, PIECE, 1) for x in (old, table, scopes, active)), strict=True
+        ):
             check(deadline)
             parts.append(self._piece(sent, keep, states, *piece))
         return torch.cat(parts, 1)

@@ -48,10 +48,10 @@ class _Near:
 
     def edges(self, i: int) -> IntArray:
         """Directed edges that leave a variable; m more is the way back of the first m."""
-        return self.order[self.bounds[i] : self.bounds[i + 1]]
+        return np.asarray(self.order[self.bounds[i] : self.bounds[i + 1]])
 
     def __getitem__(self, i: int) -> IntArray:
-        return self.ends[self.edges(i)]
+        return np.asarray(self.ends[self.edges(i)])
 
 
 def cut(
@@ -159,7 +159,8 @@ def _patch(
     place[members] = -1
     border = outer < 0
     back = np.where(edge < m, edge + m, edge - m)  # the message comes against the edge that leaves
-    boundary = np.bincount(inner[border], message[back[border]], minlength=len(members))
+    boundary = np.zeros(len(members))
+    np.add.at(boundary, inner[border], message[back[border]])
     kept = ~border & (edge < m)
     edges = np.sort(np.stack([inner[kept], outer[kept]], 1), 1)
     part = IsingArrays(edges, arrays.couplings[edge[kept]], arrays.fields[members] + boundary, 0.0)

@@ -91,7 +91,7 @@ def spin_marginals(
         part = deadline.share(min(cost / max(ahead, cost), 1.0))
         ahead -= cost
         _solve(network, batch, settings, found, deadline, part)
-    asked = [(n <= SIZES[0] and size >= n) or size >= LARGEST_PATCH for n in sizes]
+    asked = [size >= (n if n <= SIZES[0] else LARGEST_PATCH) for n in sizes]
     return [
         _answer(model, a, f, settings, whole)
         for model, a, f, whole in zip(models, arrays, found, asked, strict=True)
