@@ -120,7 +120,7 @@ def split_rhat(total: FloatArray, square: FloatArray, length: int) -> FloatArray
     squares = np.concatenate([square[:, part].sum(1) for part in parts]) / count
     inside = np.maximum(squares - means**2, 0.0).mean(0) * count / (count - 1)
     between = means.var(0, ddof=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rhat = np.sqrt((count - 1) / count + between / inside)
     return np.where(between <= NEGLIGIBLE**2, 1.0, rhat)
 
