@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import zoo
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
+from icgi.exact.enumeration import joint
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
@@ -245,3 +246,58 @@ def test_evidence_and_fixed_variables() -> None:
 def test_settings_are_checked(settings: dict[str, float]) -> None:
     with pytest.raises(IcgiError, match="pt:"):
         ParallelTempering(**settings)
+
+
+@pytest.mark.parametrize("decades", [100, 300])
+def test_zeros_with_wide_ranges(decades: int) -> None:
+    """Zeros next to entries of 10^±300: no crash, impossible states stay so."""
+    solved = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        scopes, logs = [], []
+        for _ in range(6):
+            scopes.append(tuple(rng.choice(5, 3, replace=False).tolist()))
+            if rng.random() < 0.5:
+                logs.append(np.where(rng.random((2, 2, 2)) < 0.6, 0.0, -np.inf))
+            else:
+                logs.append(np.log(10.0) * rng.uniform(-decades, decades, (2, 2, 2)))
+        model = FactorGraph(np.full(5, 2), tuple(scopes), tuple(logs))
+        try:
+            exact = zoo.run(JunctionTree(), model)
+        except IcgiError:
+            continue
+        found = run(ParallelTempering(threads=1), model, 200, seed)
+        assert_allclose(found.probs.sum(1), 1.0)
+        possible = np.isfinite(joint(model)).reshape((2,) * 5)
+        for i in range(5):
+            others = tuple(j for j in range(5) if j != i)
+            assert (found.probs[i][~possible.any(others)] == 0).all()
+        if found.status is Status.CONVERGED:
+            assert np.abs(found.probs - exact.probs).max() < 0.25
+            solved += 1
+    assert solved > 0
+
+
+@pytest.mark.parametrize("name", ["grid-3x3", "zeros", "ternary-factors", "one-state-variable"])
+def test_no_time_is_an_answer_too(name: str) -> None:
+    found = zoo.run(ParallelTempering(), name, budget=Budget(seconds=0.0))
+    assert found.status is Status.BUDGET_SPENT
+    assert_allclose(found.probs.sum(1), 1.0)
+    assert found.std_error.max() == 0.5
+    assert found.log_z is None
+
+
+def test_seconds_alone_lift_the_bound_on_sweeps() -> None:
+    run(ParallelTempering(), FERROMAGNET, 10)  # compile first
+    began = time.perf_counter()
+    found = zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(seconds=0.8))
+    assert 0.6 < time.perf_counter() - began < 1.8
+    assert found.stats["sweeps"] > 1000
+
+
+def test_less_memory_means_fewer_levels_before_it_means_no() -> None:
+    few = zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(300, table_bytes=2_000_000))
+    many = zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(300))
+    assert few.stats["replicas"] <= many.stats["replicas"]
+    with pytest.raises(BudgetError, match="larger memory budget"):
+        zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(table_bytes=100_000))

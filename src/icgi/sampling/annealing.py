@@ -6,7 +6,6 @@ mean weights multiply up to an unbiased estimate of Z (Hukushima and Iba 2003; M
 """
 
 import math
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,17 +15,32 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
+from icgi import clock
+from icgi.clock import Deadline
 from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
 from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.sampling.replicas import make_scratch, make_state, reach, refresh, sweep, weigh
-from icgi.sampling.streams import stream
-from icgi.sampling.targets import Target, check_memory, target
+from icgi.sampling.diagnostics import student
+from icgi.sampling.replicas import drawn, make_scratch, make_state, reach, refresh, sweep, weigh
+from icgi.sampling.streams import Stream, stream
+from icgi.sampling.targets import (
+    UNKNOWN,
+    Target,
+    arranging_bytes,
+    guess,
+    prepare,
+    refuse,
+    replica_bytes,
+)
 
 PILOT = 64  # replicas of the run that finds the steps
 SMALLEST = 32  # replicas per run below which a short budget of seconds does not go
+POPULATION = 512  # replicas per run where nothing else decides
+LARGEST = 2**15  # replicas per run that a long time leads to
+IN_TIME = 0.7  # share of the seconds that sweeps are planned for
 RHAT = 1.05
+SMALL = 0.05  # largest standard error under CONVERGED
 FAMILIES = 10  # effective number of families that every run should keep
 
 
@@ -39,28 +53,34 @@ class PopulationAnnealing:
     steps take `sweeps` each, fewer when the budget is shorter, and the last one takes them twice.
 
     `std_error` is the larger of the deviation between runs and of what families (replicas with a
-    common ancestor) differ by. CONVERGED means: runs agree to R-hat below 1.05, each keeps ten
-    effective families, and no few runs have all the weight.
+    common ancestor) differ by. CONVERGED means: no standard error above 0.05, runs
+    agree to R-hat below 1.05, each keeps ten effective families, and no few runs have all the
+    weight.
     """
 
-    population: int = 512  # replicas per run
+    population: int | None = None  # replicas per run; None: 512, or what the seconds allow
     runs: int = 8
     sweeps: int = 10  # per step
     overlap: float = 0.9
     threads: int | None = None  # None: one per processor; the answer does not depend on it
 
     def __post_init__(self) -> None:
-        if self.population < 2 or self.runs < 2 or self.sweeps < 1:
+        if (self.population or 2) < 2 or self.runs < 2 or self.sweeps < 1:
             raise IcgiError("pa: population and runs should be at least 2, sweeps at least 1")
         if not 0.0 < self.overlap < 1.0:
             raise IcgiError(f"pa: overlap={self.overlap} should lie between 0 and 1")
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Find the steps, anneal every run, combine."""
-        aim = target(model)
+        deadline = budget.deadline()
+        if (needed := arranging_bytes(model)) > budget.table_bytes:
+            raise refuse("pa", needed, budget)
+        aim = prepare(model, deadline)
+        if aim is None:
+            return guess(model)
         if aim.model.n_variables == 0:
             return aim.fixed()
-        return aim.answer(anneal(aim, self, budget, rng))
+        return aim.answer(anneal(aim, self, budget, deadline, rng))
 
 
 class Plan(NamedTuple):
@@ -83,52 +103,82 @@ class Run:
     families: float  # effective number of families: 1 / Σ (share of each)²
 
 
-def anneal(aim: Target, settings: PopulationAnnealing, budget: Budget, rng: Generator) -> Marginals:
+def anneal(
+    aim: Target,
+    settings: PopulationAnnealing,
+    budget: Budget,
+    deadline: Deadline,
+    rng: Generator,
+) -> Marginals:
     """Marginals of a target's variables."""
-    began = time.monotonic()
-    n_slots = aim.slots
-    replica = 2 * (16 * n_slots + 8 * aim.model.n_factors) + 8 * n_slots
-    check_memory("pa", replica * settings.population * settings.runs, budget)
+    most = _most_replicas(aim, settings, budget)
     pilot, *children = rng.spawn(settings.runs + 1)
-    levels, pilot_sweeps = _pilot(aim, settings, budget.sweeps() // 4, pilot)
-    paced = (time.monotonic() - began) / max(1, PILOT * pilot_sweeps)  # seconds a replica's sweep
-    left = budget.seconds - (time.monotonic() - began)
-    plan = _plan(levels, settings, budget.sweeps() - pilot_sweeps, left, paced)
-    with ThreadPoolExecutor(settings.threads) as pool:
-        runs = list(pool.map(lambda child: _run(aim, plan, child), children))
-    found = [run for run in runs if run is not None]
-    if not found:
+    found = _pilot(aim, settings, budget.sweeps() // 4, deadline.share(0.25), pilot)
+    if found is None:
+        return guess(aim.model)
+    plan = _plan(found, settings, budget.sweeps() - found.sweeps, deadline.left, most)
+    with ThreadPoolExecutor(settings.threads) as pool, deadline.flag() as stop:
+        made = pool.map(lambda child: _start(aim, plan.population, child, stop), children)
+        populations = list(made)
+        spent = found.sweeps + _descend(aim, plan, populations, deadline, pool, stop)
+    if any(each.local is None for each in populations):
+        return guess(aim.model, spent)
+    runs = [_describe(each) for each in populations if each.local is not None and each.sound]
+    if not runs:
         raise UnsupportedModelError(
             f"pa: no configuration of non-zero probability was found by {settings.runs} runs of "
             f"{plan.population} replicas; give a larger population, or use pt, which repairs "
             "violations, or jt, which says whether there is one"
         )
-    spent = pilot_sweeps + plan.sweeps * (len(plan.levels) + 1)
-    return _combine(aim, found, plan, settings, spent)
+    return _combine(aim, runs, plan, settings, spent)
+
+
+def _most_replicas(aim: Target, settings: PopulationAnnealing, budget: Budget) -> int:
+    """How many replicas a run may have; `BudgetError` where not even a few fit."""
+    # twice the state, while it is drawn anew; p(x_i | rest), and twice more to describe it
+    each = 2 * replica_bytes(aim) + 24 * aim.slots + 64
+    fixed = arranging_bytes(aim.original)
+    most = int((budget.table_bytes - fixed) // (each * settings.runs))
+    least = min(SMALLEST, settings.population or SMALLEST)
+    if most < least:
+        raise refuse("pa", fixed + each * settings.runs * least, budget)
+    return min(most, LARGEST)
+
+
+class Pilot(NamedTuple):
+    """What a small population found out."""
+
+    levels: FloatArray  # after λ = 0
+    sweeps: int
+    pace: float  # seconds that a sweep of one replica takes
 
 
 def _pilot(
-    aim: Target, settings: PopulationAnnealing, most: int, rng: Generator
-) -> tuple[FloatArray, int]:
-    """Levels after λ = 0, and the sweeps it took to find them, at most `most`."""
-    source = stream(rng)
-    x = _start(aim, PILOT, rng)
+    aim: Target, settings: PopulationAnnealing, most: int, deadline: Deadline, rng: Generator
+) -> Pilot | None:
+    """Find the levels within so many sweeps and the deadline; None if there is no time at all.
+
+    What is left is divided evenly when sweeps or time do not allow the steps that were wanted.
+    """
     levels: list[float] = []
-    now, sweeps = 0.0, 0
-    state, scratch = make_state(aim.kernel, x), make_scratch(aim.kernel)
-    weight, broken = np.empty(PILOT), np.empty(PILOT, np.int64)
-    relax(aim.kernel, state, 0.0, False, 0, source, scratch, weight, broken, np.empty((0, 0)))
-    while now < 1.0:
-        step = _next_step(weight, 1.0 - now, settings.overlap)
-        # what is left is divided evenly when the budget does not allow the steps that were wanted
-        step = max(step, (1.0 - now) / max(1, most - sweeps))
-        now = 1.0 if now + step > 1.0 - 1e-9 else now + step
-        levels.append(now)
-        chosen = _resample(np.exp(step * (weight - weight.max())), rng)
-        state = _drawn(state, chosen)
-        relax(aim.kernel, state, now, False, 1, source, scratch, weight, broken, np.empty((0, 0)))
-        sweeps += 1
-    return np.array(levels), sweeps
+    now, sweeps, began, relaxing = 0.0, 0, clock.now(), 0.0
+    with deadline.flag() as stop:
+        held = _start(aim, PILOT, rng, stop)
+        while now < 1.0:
+            if stop[0] and not sweeps:
+                return None
+            step = _next_step(held.weight, 1.0 - now, settings.overlap)
+            pace = max((clock.now() - began) / (sweeps + 1), 1e-9)
+            possible = min(most - sweeps, deadline.left / pace)
+            step = max(step, (1.0 - now) / max(1.0, possible))
+            now = 1.0 if now + step > 1.0 - 1e-9 else now + step
+            levels.append(now)
+            held.draw(_resample(np.exp(step * (held.weight - held.weight.max())), rng))
+            before = clock.now()
+            held.relax(aim, now, False, 1, stop)
+            relaxing += clock.now() - before
+            sweeps += 1
+    return Pilot(np.array(levels), sweeps, max(relaxing / (PILOT * sweeps), 1e-8))
 
 
 def _next_step(weight: FloatArray, most: float, overlap: float) -> float:
@@ -148,71 +198,143 @@ def _next_step(weight: FloatArray, most: float, overlap: float) -> float:
 
 
 def _plan(
-    levels: FloatArray, settings: PopulationAnnealing, iterations: int, seconds: float, paced: float
+    pilot: Pilot, settings: PopulationAnnealing, iterations: int, seconds: float, most: int
 ) -> Plan:
-    """Fit steps, sweeps and, for a short time only, the population to the budget."""
+    """Fit steps, sweeps and the population to the budget."""
+    levels = pilot.levels
     steps = min(len(levels), max(1, iterations - 1))
     if steps < len(levels):
         levels = np.interp(
             np.linspace(0, len(levels), steps + 1)[1:], np.arange(len(levels) + 1), [0.0, *levels]
         )
     sweeps = max(1, min(settings.sweeps, iterations // (steps + 1)))
-    population = settings.population
+    population = min(settings.population or POPULATION, most)
     if math.isfinite(seconds):
         # replica sweeps that fit, the pilot's pace being that of one thread
-        fitting = max(seconds, 0.0) / paced / settings.runs / (steps + 1)
+        fitting = IN_TIME * seconds / pilot.pace / settings.runs / (steps + 2)
         sweeps = int(np.clip(fitting / population, 1, sweeps))
-        population = int(np.clip(fitting / sweeps, SMALLEST, population))
+        top = min(settings.population or most, most)
+        population = int(np.clip(fitting / sweeps, min(SMALLEST, top), top))
     return Plan(levels, sweeps, population)
 
 
-def _run(aim: Target, plan: Plan, rng: Generator) -> Run | None:
-    """One population from λ = 0 to the target; None when every replica violates something."""
-    source = stream(rng)
-    size = plan.population
-    state, scratch = make_state(aim.kernel, _start(aim, size, rng)), make_scratch(aim.kernel)
-    weight, broken = np.empty(size), np.empty(size, np.int64)
-    nothing = np.empty((0, 0))
-    relax(aim.kernel, state, 0.0, False, 0, source, scratch, weight, broken, nothing)
-    family = np.arange(size)
-    log_z, noise, now = 0.0, 0.0, 0.0
-    local = np.zeros((size, aim.slots))
-    for level in plan.levels:
-        log_w = (level - now) * weight
-        now = float(level)
-        state, family, gain, spread = _cool(state, family, log_w, rng)
-        log_z, noise = log_z + gain, noise + spread
-        last = level == plan.levels[-1] and not aim.has_zeros
+@dataclass(slots=True, eq=False)
+class Population:
+    """Replicas of one run on their way down; its arrays change in place."""
+
+    state: Any
+    scratch: Any
+    stream: Stream
+    rng: Generator
+    family: IntArray  # ancestor of each replica
+    weight: FloatArray
+    broken: IntArray
+    log_z: float = 0.0  # relative to λ = 0
+    noise: float = 0.0
+    local: FloatArray | None = None  # replicas × slots, p(x_i | rest) at the end
+    sound: bool = True  # whether something violates nothing
+
+    def draw(self, chosen: IntArray) -> None:
+        """Keep the chosen replicas."""
+        self.state = drawn(self.state, chosen)
+        self.family, self.weight = self.family[chosen], self.weight[chosen]
+        self.broken = self.broken[chosen]
+
+    def cool(self, log_w: FloatArray) -> None:
+        """Draw anew by weights; their mean goes to the estimate of Z."""
+        size = len(self.family)
+        gain = float(logsumexp(log_w)) - math.log(size)
+        w = np.exp(log_w - gain)
+        self.draw(_resample(w, self.rng))
+        self.log_z += gain
+        self.noise += float(w.var()) / size
+
+    def relax(
+        self, aim: Target, scale: float, hard: bool, sweeps: int, stop: NDArray[np.uint8]
+    ) -> None:
+        """Sweep every replica that `stop` lets have its turn."""
+        local = np.empty((0, 0)) if self.local is None else self.local
         relax(
-            aim.kernel, state, now, False, (2 if last else 1) * plan.sweeps, source, scratch,
-            weight, broken, local if last else nothing,
+            aim.kernel, self.state, scale, hard, sweeps, self.stream, self.scratch,
+            self.weight, self.broken, local, stop,
         )  # fmt: skip
+
+
+def _start(aim: Target, size: int, rng: Generator, stop: NDArray[np.uint8]) -> Population:
+    """Independent uniform replicas."""
+    source = stream(rng)
+    shape = size, aim.model.n_variables
+    x = np.asarray(rng.integers(0, aim.model.cards, shape, dtype=np.int32))
+    made = Population(
+        make_state(aim.kernel, x), make_scratch(aim.kernel), source, rng,
+        np.arange(size), np.zeros(size), np.zeros(size, np.int64),
+    )  # fmt: skip
+    made.relax(aim, 0.0, False, 0, stop)
+    return made
+
+
+def _descend(
+    aim: Target,
+    plan: Plan,
+    populations: list[Population],
+    deadline: Deadline,
+    pool: ThreadPoolExecutor,
+    stop: NDArray[np.uint8],
+) -> int:
+    """Cool all runs side by side from λ = 0 to the target; returns the sweeps it took.
+
+    Where time gets short, steps take fewer sweeps, then levels are left out.
+    """
+    levels = plan.levels.tolist()
+    now, spent, k = 0.0, 0, 0
+    pace = 0.0  # seconds that a sweep of everything takes
+    ends = 2 * plan.sweeps  # sweeps of the last step
+
+    def step(held: Population, level: float, sweeps: int, hard: bool) -> None:
+        if hard:
+            held.sound = bool(held.broken.min() == 0)
+            if not held.sound:
+                return
+            held.cool(np.where(held.broken == 0, 0.0, -np.inf))
+        elif level > now:
+            held.cool((level - now) * held.weight)
+        if held.local is None and final:
+            held.local = np.zeros((len(held.family), aim.slots))
+        held.relax(aim, level, hard, sweeps, stop)
+
+    while k < len(levels):
+        sweeps = plan.sweeps
+        left = deadline.left / pace if pace > 0 else math.inf  # sweeps that fit
+        if left < (len(levels) - k - 1) * sweeps + ends:
+            ends = max(1, min(ends, int(0.2 * left)))
+            sweeps = max(1, min(sweeps, int((left - ends) / (len(levels) - k))))
+            if left - ends < len(levels) - k:
+                k = min(len(levels) - 1, k + int((len(levels) - k) / max(left - ends, 1.0)))
+        last = k == len(levels) - 1
+        final = last and not aim.has_zeros
+        size = ends if final else sweeps
+        before = clock.now()
+        list(pool.map(lambda held: step(held, levels[k], size, False), populations))  # noqa: B023
+        pace = (clock.now() - before) / size
+        now, spent, k = levels[k], spent + size, k + 1
     if aim.has_zeros:
-        if broken.min() > 0:
-            return None
-        log_w = np.where(broken == 0, 0.0, -np.inf)
-        state, family, gain, spread = _cool(state, family, log_w, rng)
-        log_z, noise = log_z + gain, noise + spread
-        relax(aim.kernel, state, now, True, plan.sweeps, source, scratch, weight, broken, local)
-    return _describe(local, family, log_z, noise)
+        final, size = True, max(1, ends // 2)
+        list(pool.map(lambda held: step(held, 1.0, size, True), populations))
+        spent += size
+        for held in populations:
+            if not held.sound:
+                held.local = np.zeros((0, aim.slots))
+    if stop[0]:  # cut short: replicas without their turn have nothing to say
+        for held in populations:
+            swept = held.local is not None and bool(held.local.any())
+            held.local = held.local if swept else None
+    return spent
 
 
-def _drawn(state: Any, chosen: IntArray) -> Any:
-    return type(state)(*(array[chosen] for array in state))
-
-
-def _cool(
-    state: Any, family: IntArray, log_w: FloatArray, rng: Generator
-) -> tuple[Any, IntArray, float, float]:
-    """Resample by weights; also returns log of their mean and its variance."""
-    size = len(family)
-    gain = float(logsumexp(log_w)) - math.log(size)
-    w = np.exp(log_w - gain)
-    chosen = _resample(w, rng)
-    return _drawn(state, chosen), family[chosen], gain, float(w.var()) / size
-
-
-def _describe(local: FloatArray, family: IntArray, log_z: float, noise: float) -> Run:
+def _describe(held: Population) -> Run:
+    assert held.local is not None
+    swept = held.local.any(1)  # rows that a deadline left empty are no draws
+    local, family = held.local[swept], held.family[swept]
     size = len(family)
     mean = local.mean(0)
     names, where = np.unique(family, return_inverse=True)
@@ -220,7 +342,7 @@ def _describe(local: FloatArray, family: IntArray, log_z: float, noise: float) -
     by_family = np.zeros((len(names), local.shape[1]))
     np.add.at(by_family, where, (local - mean) / size)
     families = 1.0 / float((share**2).sum())
-    return Run(log_z, noise, mean, local.var(0), (by_family**2).sum(0), families)
+    return Run(held.log_z, held.noise, mean, local.var(0), (by_family**2).sum(0), families)
 
 
 def _combine(
@@ -235,10 +357,14 @@ def _combine(
     mean, other = weight @ means, weight @ (1.0 - means)  # either is a sum without cancellation
     within = weight**2 @ np.stack([run.error for run in runs])
     around = (means - mean) ** 2
-    between = (weight**2 @ around) * (m / (m - 1) if m > 1 else np.inf)
+    between = (weight**2 @ around) * (m / max(m - 1, 1))
+    if m == 1:
+        between = np.full_like(between, UNKNOWN**2)
     # what no family has seen may have a probability of some 1/families
     unseen = reach(aim.kernel) / sum(run.families for run in runs)
-    error = np.maximum(np.sqrt(np.maximum(within, between)), unseen)
+    inflate = student(np.sqrt(within), np.sqrt(between), m - 1)
+    error = np.maximum(np.sqrt(np.maximum(within, between)) * inflate, unseen)
+    error = np.minimum(error, UNKNOWN)
     inside = weight @ np.stack([run.variance for run in runs])
     spread = around.sum(0) / max(1, m - 1)
     rhat = np.sqrt(1.0 + np.where(spread > 1e-12, spread / np.maximum(inside, 1e-300), 0.0))
@@ -262,21 +388,21 @@ def _combine(
         "effective_runs": effective_runs,
         "log_z_std_error": log_z_error,
     }
-    sane = rhat.max() < RHAT and families >= FAMILIES and effective_runs > settings.runs / 2
+    small = float(error.max()) <= SMALL
+    sane = (
+        small and rhat.max() < RHAT and families >= FAMILIES and effective_runs > settings.runs / 2
+    )
+    # Z of a population that died out is that of its few ancestors
+    known_z = families >= 2.0 and effective_runs > 1.5
     return Marginals(
         aim.spread(mean, other),
         Status.CONVERGED if sane else Status.BUDGET_SPENT,
-        log_z + aim.log_count + aim.constant,
+        log_z + aim.log_count + aim.constant if known_z else None,
         std_error=aim.spread(error, error),
         deviation=aim.spread(deviation, deviation).max(1),
         rhat=aim.spread(rhat, rhat),
         stats=stats,
     )
-
-
-def _start(aim: Target, size: int, rng: Generator) -> NDArray[np.int32]:
-    shape = size, aim.model.n_variables
-    return np.asarray(rng.integers(0, aim.model.cards, shape, dtype=np.int32))
 
 
 def _resample(weight: FloatArray, rng: Generator) -> IntArray:
@@ -289,12 +415,17 @@ def _resample(weight: FloatArray, rng: Generator) -> IntArray:
 
 @kernel
 def relax(  # type: ignore[no-untyped-def]
-    model, state, scale, hard, sweeps, stream, scratch, weight, broken, local
+    model, state, scale, hard, sweeps, stream, scratch, weight, broken, local, stop
 ):
-    """Sweep every replica; mean of p(x_i | rest) to its row of `local`, unless that is empty."""
+    """Sweep every replica; mean of p(x_i | rest) to its row of `local`, unless that is empty.
+
+    Replicas after the moment at which `stop` is raised stay as they are, their rows zero.
+    """
     record = len(local) > 0
     buffer = np.empty(local.shape[1])
     for r in range(len(state.x)):
+        if stop[0]:
+            break
         refresh(model, state, r)  # removes the rounding of the sweeps before
         if record:
             local[r] = 0.0

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from icgi.clock import Deadline
 from icgi.errors import BudgetError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
@@ -26,6 +27,8 @@ from icgi.sampling.replicas import Kernel
 from icgi.sampling.spins import Spins, spins
 from icgi.sampling.tables import Tables, tables
 
+STRONGEST = 1024.0  # |h| + Σ|J| of a spin beyond which fields of single precision are too coarse
+UNKNOWN = 0.5  # standard error of a probability of which nothing is known: none can be larger
 SYMMETRIC = 1e-9  # fields of a component adding up to less than this cannot be told from none
 
 
@@ -116,10 +119,19 @@ class Target:
 
 
 def target(model: FactorGraph, kind: str = "auto") -> Target:
-    """Remove impossible states and fixed variables, choose the fastest kernel that fits.
+    """Remove impossible states and fixed variables, choose the fastest kernel that fits."""
+    made = prepare(model, Deadline(), kind)
+    assert made is not None
+    return made
+
+
+def prepare(model: FactorGraph, deadline: Deadline, kind: str = "auto") -> Target | None:
+    """Target of a model; None where the deadline passes first.
 
     Raises `EvidenceError` when zeros leave a variable without a state.
     """
+    if deadline.passed:
+        return None
     alive = propagate(model, all_states(model))
     original = restrict(model, alive)
     free = np.flatnonzero(original.cards > 1)
@@ -135,6 +147,8 @@ def target(model: FactorGraph, kind: str = "auto") -> Target:
         )
     constants = [t for s, t in zip(original.scopes, original.log_tables, strict=True) if not s]
     constant = float(sum(map(float, constants)))
+    if deadline.passed:
+        return None
     kernel, shift, symmetric = _kernel(part, kind)
     has_zeros = not isinstance(kernel, Spins) and len(kernel.zero) > 0
     return Target(part, kernel, symmetric, constant + shift, has_zeros, original, alive, free)
@@ -158,24 +172,67 @@ def soften(model: FactorGraph) -> list[FloatArray]:
     return [soft(table, mask) if mask.any() else table for table, mask in pairs]
 
 
-def check_memory(engine: str, needed: float, budget: Budget) -> None:
-    """Raise `BudgetError` when replicas and records would not fit."""
-    if needed > budget.table_bytes:
-        raise BudgetError(
-            f"{engine} needs {needed / 1e9:.2g} GB for its replicas and records, the budget is "
-            f"{budget.table_bytes / 1e9:.2g} GB; raise --memory, or use fewer replicas"
-        )
+def guess(model: FactorGraph, sweeps: float = 0.0) -> Marginals:
+    """What unary factors say, with errors that promise nothing: for runs without time."""
+    log_weight = np.where(all_states(model), 0.0, -np.inf)
+    for scope, table in zip(model.scopes, model.log_tables, strict=True):
+        if len(scope) == 1:
+            log_weight[scope[0], : len(table)] += table
+    log_weight -= log_weight.max(1, keepdims=True, initial=-1e300)
+    weight = np.exp(log_weight)
+    probs = weight / weight.sum(1, keepdims=True)
+    error = np.where((probs > 0) & (model.cards[:, None] > 1), UNKNOWN, 0.0)
+    stats = {"sweeps": sweeps, "std_error": float(error.max(initial=0.0))}
+    return Marginals(
+        probs,
+        Status.BUDGET_SPENT,
+        std_error=error,
+        deviation=error.max(1, initial=0.0),
+        stats=stats,
+    )
+
+
+def arranging_bytes(model: FactorGraph) -> int:
+    """Bytes that arranging a model for the kernels takes at its peak, the kernel included."""
+    entries = sum(table.size for table in model.log_tables)
+    touches = sum(map(len, model.scopes))
+    return 40 * entries + 64 * touches + 16 * int(model.cards.sum())
+
+
+def refuse(engine: str, needed: float, budget: Budget) -> BudgetError:
+    """Error for a model whose replicas and records do not fit."""
+    return BudgetError(
+        f"{engine} needs {needed / 1e9:.2g} GB for its tables, replicas and records, the budget is "
+        f"{budget.table_bytes / 1e9:.2g} GB; give a larger memory budget, or use fewer replicas"
+    )
+
+
+def replica_bytes(aim: Target) -> int:
+    """Bytes of one replica's state."""
+    n, f = aim.model.n_variables, aim.model.n_factors
+    if isinstance(aim.kernel, Spins):
+        return 8 * n
+    return 4 * n + (8 * f if isinstance(aim.kernel, Tables) else 12 * aim.slots)
 
 
 def _kernel(model: FactorGraph, kind: str) -> tuple[Kernel, float, BoolArray]:
     """(kernel, constant that it leaves out, symmetric slots)."""
     none = np.zeros(int(model.cards.sum()), dtype=np.bool_)
     ising = as_ising(model) if kind in ("auto", "spins") else None
-    if ising is not None:
+    if ising is not None and (kind == "spins" or _strongest(ising) < STRONGEST):
         return spins(ising), ising.constant, symmetric_spins(ising)
     if kind in ("auto", "pairs") and max(map(len, model.scopes), default=0) <= 2:
-        return pairs(model, soften(model)), 0.0, none
+        known = none if ising is None else np.repeat(symmetric_spins(ising), 2)
+        return pairs(model, soften(model)), 0.0, known
     return as_tables(model), 0.0, none
+
+
+def _strongest(ising: IsingArrays) -> float:
+    """Largest |h_i| + Σ_j |J_ij|."""
+    pull, size = np.abs(ising.fields), np.abs(ising.couplings)
+    for end in ising.edges.T:
+        pull = pull + np.bincount(end, size, len(pull))
+    return float(pull.max(initial=0.0))
 
 
 def symmetric_spins(ising: IsingArrays) -> BoolArray:
