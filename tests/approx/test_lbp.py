@@ -17,6 +17,7 @@ from icgi.approx import messages
 from icgi.approx.core import compile_models, forecast_bytes, initial_state, packs
 from icgi.approx.lbp import LoopyBP
 from icgi.approx.messages import NUMBER
+from icgi.clock import request_stop, stoppable
 from icgi.data.collection import data_folder, instances
 from icgi.errors import BudgetError, EvidenceError, IcgiError
 from icgi.exact.enumeration import Enumerate
@@ -316,6 +317,74 @@ class TestBatch:
 
     def test_of_nothing_is_nothing(self) -> None:
         assert LoopyBP().batch([], zoo.BUDGET, []) == []
+
+
+class TestAutomaticRestarts:
+    @pytest.mark.parametrize("seed", range(12))
+    def test_never_lower_the_bethe_log_z(self, seed: int) -> None:
+        model = pairwise(seed, 9, 2, 0.6, 2.0)
+        once, more = (zoo.run(LoopyBP(restarts=r), model) for r in (0, None))
+        if once.status is Status.AT_REST:
+            assert more.log_z >= once.log_z - 1e-9
+            assert more.stats["sweeps"] <= once.stats["sweeps"] + max(3 * once.stats["sweeps"], 60)
+        else:
+            assert more.stats["restarts"] == 0
+            assert_array_equal(more.probs, once.probs)
+
+    def test_leave_a_fixed_point_that_is_not_the_best(self) -> None:
+        """Twin of a strong ferromagnet with a weak field the other way at the start of the sweep."""
+        found = [
+            (zoo.run(LoopyBP(restarts=0), m), zoo.run(LoopyBP(), m))
+            for m in (pairwise(seed, 10, 2, 0.7, 3.0) for seed in range(60))
+        ]
+        better = [b.log_z - a.log_z for a, b in found if a.status is Status.AT_REST]
+        assert max(better) > 1e-3
+
+    def test_are_none_on_forests(self) -> None:
+        assert zoo.run(LoopyBP(), "tree").stats["restarts"] == 0
+
+    def test_share_the_time_when_asked_for(self) -> None:
+        """The first run of a model that never rests takes half of the time, not all of it."""
+        engine = LoopyBP(restarts=3)
+        zoo.run(engine, frustrated(), budget=Budget(20))
+        found = zoo.run(engine, frustrated(), budget=Budget(seconds=0.4))
+        assert found.stats["restarts"] == 3
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("schedule", SCHEDULES)
+    def test_beliefs_fit_the_messages(self, schedule: str) -> None:
+        """A raised flag at any moment: sums of messages are the beliefs."""
+        core = compile_models([frustrated()])
+        state, stop = initial_state(core), np.ones(1, np.uint8)
+        limit = np.array([100])
+        number = messages.NUMBER[schedule]
+        messages.advance(core, state, number, 0.0, 1e-6, limit, 3, 0, 1, GO)
+        messages.advance(core, state, number, 0.0, 1e-6, limit, 3, 0, 1, stop)
+        assert state.sweeps[0] == 3
+        again = initial_state(core, state.messages.copy())
+        assert_allclose(state.belief, again.belief, atol=1e-9)
+
+    @pytest.mark.parametrize("name", zoo.MODELS)
+    def test_no_time_still_gives_possible_distributions(self, name: str) -> None:
+        found, exact = zoo.run(LoopyBP(), name, budget=Budget(seconds=0.0)), zoo.exact(name)
+        assert_allclose(found.probs.sum(1), 1.0)
+        assert (found.probs[exact.probs == 0] == 0).all()
+
+    def test_a_large_model_without_time_is_answered_from_its_unary_factors(self) -> None:
+        n = 2**16 + 1
+        tables = (np.array([0.0, math.log(3.0)]), *([np.zeros(2)] * n))
+        model = FactorGraph(np.full(n, 2), ((0,), *((i,) for i in range(n))), tables)
+        found = zoo.run(LoopyBP(), model, budget=Budget(seconds=0.0))
+        assert found.status is Status.BUDGET_SPENT
+        assert_allclose(found.probs[:2], [[0.25, 0.75], [0.5, 0.5]])
+
+    def test_a_stop_leaves_the_best_answer_so_far(self) -> None:
+        with stoppable():
+            request_stop()
+            found = zoo.run(LoopyBP(), frustrated())
+        assert found.status is Status.BUDGET_SPENT
+        assert_allclose(found.probs.sum(1), 1.0)
 
 
 class TestZeros:

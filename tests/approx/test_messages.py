@@ -87,7 +87,9 @@ def plain_messages(core: Core, state: State) -> FloatArray:
 
 def advance(core: Core, state: State, schedule: int, count: int, damping: float = 0.0) -> None:
     limit = np.full(len(core.constant), 10**6)
-    as_asked = core._replace(forest=np.zeros(len(limit), bool))  # forests have a schedule of their own
+    as_asked = core._replace(
+        forest=np.zeros(len(limit), bool)
+    )  # forests have a schedule of their own
     messages.advance(as_asked, state, schedule, damping, 0.0, limit, count, 0, len(limit), GO)
 
 
@@ -208,5 +210,5 @@ def test_models_side_by_side_do_not_touch() -> None:
 
 
 def test_memory_is_checked_before_it_is_taken() -> None:
-    with pytest.raises(BudgetError, match="needs? about .* allows"):
+    with pytest.raises(BudgetError, match=r"needs? about .* allows"):
         packs([zoo.MODELS["grid-3x3"]], Budget(table_bytes=100), "lbp", 2)

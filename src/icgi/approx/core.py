@@ -72,9 +72,7 @@ def packs(models: Sequence[FactorGraph], budget: Budget, engine: str, copies: in
     cuts, used = [0], 0
     for number, model in enumerate(models):
         needed = forecast_bytes(model, copies)
-        require_bytes(
-            needed, budget, f"the flat arrays of {engine}", "give a larger memory budget"
-        )
+        require_bytes(needed, budget, f"the flat arrays of {engine}", "give a larger memory budget")
         if used + needed > budget.table_bytes:
             cuts.append(number)
             used = 0
@@ -138,6 +136,7 @@ def lay_out(
     states = np.add.reduceat(w.cards[variable], edge_start[:-1]) if len(source) else source
     check(deadline)
     joined = forest(edge_start, variable, n, np.arange(len(source)))
+    check(deadline)
     forests = np.ones(len(models), np.bool_)
     forests[owner[source[joined == 0.0]]] = False
     return Core(

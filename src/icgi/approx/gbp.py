@@ -193,7 +193,11 @@ class _Run:
         """Single loop with as much damping as it takes, double loop where that is not enough."""
         given, done, residual = self.settings.damping, 0, math.inf
         remedies = {
-            "auto": [(single_loop, given, False), (double_loop, given, False), (double_loop, 0.0, True)],
+            "auto": [
+                (single_loop, given, False),
+                (double_loop, given, False),
+                (double_loop, 0.0, True),
+            ],
             "parent-to-child": [(single_loop, given, False), (double_loop, given, False)],
             "double-loop": [(double_loop, 0.0, True)],
         }[self.settings.algorithm]

@@ -96,7 +96,9 @@ class MeanField:
         )
         late = deadline.passed
         return [
-            lift(self._answer(best, m, late, rows[m][:, : part.model.max_states].copy()), part.alive)
+            lift(
+                self._answer(best, m, late, rows[m][:, : part.model.max_states].copy()), part.alive
+            )
             for m, part in enumerate(parts)
         ]
 

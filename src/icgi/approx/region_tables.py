@@ -116,7 +116,9 @@ def _bytes_needed(
     links = sum([n * k for n, k in zip(states, counts, strict=True)])
     needed = 24 * entries + 8 * max(sizes, default=0)  # log tables, numbers, beliefs; one in logs
     needed += 8 * sum([t.size for t in model.log_tables])
-    needed += 8 * sum([math.prod(shape) for shape, _ in patterns])  # maps, twice while they are made
+    needed += 8 * sum(
+        [math.prod(shape) for shape, _ in patterns]
+    )  # maps, twice while they are made
     needed += 8 * links + 56 * sum(states)  # messages, beliefs and anchors
     needed += 16 * max([n * k for n, k in zip(states, counts, strict=True)], default=0)
     if read_with_zeros:  # each link then has a map of its own, and what is possible is copied
@@ -218,7 +220,16 @@ def _log_tables(
 
 @kernel
 def _add_factors(  # type: ignore[no-untyped-def]
-    cards, scope_start, scope, table_start, values, home, region_start, region, entry_start, theta,
+    cards,
+    scope_start,
+    scope,
+    table_start,
+    values,
+    home,
+    region_start,
+    region,
+    entry_start,
+    theta,
     stop,
 ):
     constant = 0.0

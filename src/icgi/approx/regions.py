@@ -21,7 +21,7 @@ from icgi.model.graph import FactorGraph, FloatArray
 Region = tuple[int, ...]  # variables, ascending
 
 MOST_INNER = 10**6  # intersections beyond which the closure gives up
-REGION_BYTES = 1500  # of a region while graphs of regions are built, measured
+REGION_BYTES = 1000  # of a region while graphs of regions are built, measured
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +47,7 @@ def region_graph(
 
     Raises `TimeSpent` at the deadline, `BudgetError` where the regions alone are too many.
     """
-    _require(len(clusters) + model.n_factors, table_bytes)
+    _require(len(clusters) or model.n_factors, table_bytes)
     every = {tuple(sorted(c)) for c in watched(clusters, deadline)}
     every |= {tuple(sorted(s)) for s in watched(model.scopes, deadline) if s}
     outer = maximal([*every, *((i,) for i in range(model.n_variables))], deadline)
@@ -241,9 +241,7 @@ def _above(inner: list[Region], deadline: Deadline = NEVER) -> list[set[int]]:
     return [_common(r, holders) - {b} for b, r in watched(enumerate(inner), deadline)]
 
 
-def _counting(
-    parents: list[list[int]], above: list[set[int]], deadline: Deadline
-) -> FloatArray:
+def _counting(parents: list[list[int]], above: list[set[int]], deadline: Deadline) -> FloatArray:
     """c_r = 1 − Σ_{s ⊋ r} c_s, inner regions being sorted from large to small."""
     counting = np.zeros(len(parents))
     for b, larger in watched(enumerate(above), deadline):

@@ -40,7 +40,7 @@ class ThoulessAndersonPalmer:
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Iterate from zero magnetisation until it is at rest or the budget is spent."""
         deadline = budget.deadline()
-        needed = 300 * model.n_factors + 100 * model.n_variables
+        needed = 200 * model.n_factors + 100 * model.n_variables
         require_bytes(needed, budget, "the neighbours of all spins", "give a larger memory budget")
         try:
             [part], w = supported_all([model], patient([model], deadline))
