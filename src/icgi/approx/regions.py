@@ -199,11 +199,12 @@ def _closure(
 
 
 def _require(regions: int, table_bytes: float) -> None:
-    if REGION_BYTES * regions > table_bytes:
+    needed = REGION_BYTES * regions
+    if needed > table_bytes:
         raise BudgetError(
-            f"a graph of {regions} regions or more needs about {REGION_BYTES * regions / 2**20:,.0f}"
-            f" MiB, but the budget allows {table_bytes / 2**20:,.0f} MiB; give a larger memory "
-            "budget, or use a smaller ibound or loop, or lbp"
+            f"a graph of {regions} regions or more needs about {needed / 2**20:,.0f} MiB, but "
+            f"the budget allows {table_bytes / 2**20:,.0f} MiB; give a larger memory budget, or "
+            "use a smaller ibound or loop, or lbp"
         )
 
 

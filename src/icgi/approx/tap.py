@@ -122,6 +122,8 @@ def _neighbours(edges, couplings, n):  # type: ignore[no-untyped-def]
 
 def _probabilities(model: FactorGraph, m: FloatArray) -> FloatArray:
     probs = np.zeros((model.n_variables, model.max_states))
+    if not model.n_variables:
+        return probs
     single = model.cards == 1
     probs[single, 0] = 1.0
     if not single.all():
