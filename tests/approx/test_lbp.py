@@ -17,11 +17,13 @@ from icgi.approx import messages
 from icgi.approx.core import compile_models, forecast_bytes, initial_state, packs
 from icgi.approx.lbp import LoopyBP
 from icgi.approx.messages import NUMBER
+from icgi.clock import request_stop, stoppable
 from icgi.data.collection import data_folder, instances
 from icgi.errors import BudgetError, EvidenceError, IcgiError
 from icgi.exact.enumeration import Enumerate
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.ising import ising_model
 
 SCHEDULES = list(NUMBER)
 TIGHT = 1e-10
@@ -316,6 +318,76 @@ class TestBatch:
 
     def test_of_nothing_is_nothing(self) -> None:
         assert LoopyBP().batch([], zoo.BUDGET, []) == []
+
+
+class TestAutomaticRestarts:
+    @pytest.mark.parametrize("seed", range(12))
+    def test_never_lower_the_bethe_log_z(self, seed: int) -> None:
+        model = pairwise(seed, 9, 2, 0.6, 2.0)
+        once, more = (zoo.run(LoopyBP(restarts=r), model) for r in (0, None))
+        if once.status is Status.AT_REST:
+            assert more.log_z >= once.log_z - 1e-9
+            assert more.stats["sweeps"] <= once.stats["sweeps"] + max(3 * once.stats["sweeps"], 60)
+        else:
+            assert more.stats["restarts"] == 0
+            assert_array_equal(more.probs, once.probs)
+
+    @pytest.mark.parametrize("seed", [10, 11, 16, 20])
+    def test_leave_a_fixed_point_that_is_not_the_best(self, seed: int) -> None:
+        """A ferromagnet in random fields, where the first sweep decides for the wrong side."""
+        fields = 0.5 * np.random.default_rng(seed).normal(size=10)
+        model = ising_model(np.triu(np.full((10, 10), 0.25), 1), fields)
+        once, more = (zoo.run(LoopyBP(restarts=r), model) for r in (0, None))
+        assert once.status is more.status is Status.AT_REST
+        assert more.log_z > once.log_z + 0.1
+        exact = zoo.run(Enumerate(), model).probs
+        assert np.abs(more.probs - exact).max() < np.abs(once.probs - exact).max()
+
+    def test_are_none_on_forests(self) -> None:
+        assert zoo.run(LoopyBP(), "tree").stats["restarts"] == 0
+
+    def test_share_the_time_when_asked_for(self) -> None:
+        """The first run of a model that never rests takes half of the time, not all of it."""
+        engine = LoopyBP(restarts=3)
+        zoo.run(engine, frustrated(), budget=Budget(20))
+        found = zoo.run(engine, frustrated(), budget=Budget(seconds=0.4))
+        assert found.stats["restarts"] == 3
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("schedule", SCHEDULES)
+    def test_beliefs_fit_the_messages(self, schedule: str) -> None:
+        """A raised flag at any moment: sums of messages are the beliefs."""
+        core = compile_models([frustrated()])
+        state, stop = initial_state(core), np.ones(1, np.uint8)
+        limit = np.array([100])
+        number = messages.NUMBER[schedule]
+        messages.advance(core, state, number, 0.0, 1e-6, limit, 3, 0, 1, GO)
+        messages.advance(core, state, number, 0.0, 1e-6, limit, 3, 0, 1, stop)
+        assert state.sweeps[0] == 3
+        again = initial_state(core, state.messages.copy())
+        assert_allclose(state.belief, again.belief, atol=1e-9)
+
+    @pytest.mark.parametrize("name", zoo.MODELS)
+    def test_no_time_still_gives_possible_distributions(self, name: str) -> None:
+        found, exact = zoo.run(LoopyBP(), name, budget=Budget(seconds=0.0)), zoo.exact(name)
+        assert_allclose(found.probs.sum(1), 1.0)
+        assert (found.probs[exact.probs == 0] == 0).all()
+
+    def test_a_large_model_without_time_is_answered_from_its_unary_factors(self) -> None:
+        n = 2**16 + 1
+        tables = (np.array([0.0, math.log(3.0)]), *([np.zeros(2)] * n))
+        model = FactorGraph(np.full(n, 2), ((0,), *((i,) for i in range(n))), tables)
+        found = zoo.run(LoopyBP(), model, budget=Budget(seconds=0.0))
+        assert found.status is Status.BUDGET_SPENT
+        assert_allclose(found.probs[:2], [[0.25, 0.75], [0.5, 0.5]])
+
+    def test_a_stop_leaves_the_best_answer_so_far(self) -> None:
+        with stoppable():
+            request_stop()
+            found = zoo.run(LoopyBP(), frustrated())
+        assert found.status is Status.BUDGET_SPENT
+        assert_allclose(found.probs.sum(1), 1.0)
 
 
 class TestZeros:

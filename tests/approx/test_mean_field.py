@@ -14,8 +14,8 @@ from icgi.approx.core import lay_out
 from icgi.approx.mean_field import MeanField, relax, starting_point
 from icgi.approx.mean_field_sweeps import lower_bounds
 from icgi.approx.support import possible_configuration, supported
-from icgi.exact.enumeration import Enumerate, joint
 from icgi.clock import Deadline
+from icgi.exact.enumeration import Enumerate, joint
 from icgi.inference import Budget, Status
 from icgi.model.graph import FactorGraph, FloatArray
 

@@ -210,5 +210,5 @@ def test_models_side_by_side_do_not_touch() -> None:
 
 
 def test_memory_is_checked_before_it_is_taken() -> None:
-    with pytest.raises(BudgetError, match="needs? about .* allows"):
+    with pytest.raises(BudgetError, match=r"needs? about .* allows"):
         packs([zoo.MODELS["grid-3x3"]], Budget(table_bytes=100), "lbp", 2)

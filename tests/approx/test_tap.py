@@ -122,3 +122,13 @@ def test_answers_are_sound_whatever_the_model(model: FactorGraph) -> None:
     except UnsupportedModelError:
         return
     check(model, found)
+
+
+def test_without_variables_or_couplings_the_answer_is_exact() -> None:
+    empty = FactorGraph(np.empty(0, np.int64), ((),), (np.array(1.5),))
+    found = zoo.run(ThoulessAndersonPalmer(), empty)
+    assert (found.status, found.log_z) == (Status.EXACT, 1.5)
+    alone = FactorGraph(np.array([2, 2]), ((0,),), (np.array([0.3, -0.4]),))
+    found = zoo.run(ThoulessAndersonPalmer(), alone)
+    assert found.status is Status.EXACT
+    assert_allclose(found.probs, zoo.run(Enumerate(), alone).probs, atol=1e-12)

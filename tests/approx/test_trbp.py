@@ -125,6 +125,41 @@ class TestBounds:
         return True
 
 
+class TestDense:
+    def test_packed_forests_are_a_point_of_the_spanning_tree_polytope(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each pair in one of k forests of n − 1 pairs at most, and the bound holds."""
+        monkeypatch.setattr("icgi.approx.trbp.DRAWN", 0.0)
+        model = pairwise(5, 9, 2, 1.0, 1.0)
+        core = compile_models([model])
+        rho = appearance(core, [np.random.default_rng(0)])
+        forests = round(1 / rho.min())
+        assert (rho > 0).all()
+        assert forests >= len(rho) / (model.n_variables - 1)
+        assert forests <= 2 * len(rho) / (model.n_variables - 1)
+        found = zoo.run(TreeReweightedBP(), model)
+        assert found.log_z >= zoo.run(Enumerate(), model).log_z - 1e-8
+
+    def test_factors_of_more_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("icgi.approx.trbp.DRAWN", 0.0)
+        for seed in range(10):
+            found = zoo.run(TreeReweightedBP(), hypergraph(seed))
+            assert found.log_z >= zoo.run(Enumerate(), hypergraph(seed)).log_z - 1e-8
+
+
+def test_zeros_that_only_products_show_leave_a_finite_log_z() -> None:
+    """x₀ = x₁ in one factor and x₀ = 1 − x₁ for x₂ = 0 in another: x₂ = 0 is impossible."""
+    equal = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
+    other = np.zeros((2, 2, 2))
+    other[0] = np.where(np.eye(2) > 0, -np.inf, 0.0)
+    model = FactorGraph(np.full(3, 2), ((0, 1), (2, 0, 1)), (equal, other))
+    found = zoo.run(TreeReweightedBP(), model)
+    assert found.log_z == pytest.approx(zoo.run(Enumerate(), model).log_z)
+    assert_allclose(found.probs, zoo.run(Enumerate(), model).probs, atol=1e-9)
+    assert found.status is Status.EXACT
+
+
 class TestOptimisation:
     @pytest.mark.parametrize("seed", range(4))
     def test_lowers_the_bound_and_keeps_it(self, seed: int) -> None:

@@ -136,6 +136,7 @@ def lay_out(
     states = np.add.reduceat(w.cards[variable], edge_start[:-1]) if len(source) else source
     check(deadline)
     joined = forest(edge_start, variable, n, np.arange(len(source)))
+    check(deadline)
     forests = np.ones(len(models), np.bool_)
     forests[owner[source[joined == 0.0]]] = False
     return Core(

@@ -19,7 +19,7 @@ from icgi.approx.fixed_point import Stop, after, check_settings
 from icgi.approx.mean_field import SOFT, relax, starting_point
 from icgi.approx.mean_field_sweeps import mean_messages
 from icgi.approx.messages import NUMBER, Schedule, log_partitions, sweep
-from icgi.approx.reading import TimeSpent, from_fields, patient
+from icgi.approx.reading import TimeSpent, check, from_fields, patient
 from icgi.approx.support import supported_all
 from icgi.clock import Deadline
 from icgi.inference import Budget, Marginals, Status
@@ -90,9 +90,10 @@ class LoopyBP:
         try:
             parts, w = supported_all(models, patient(models, deadline))
             core = lay_out([part.model for part in parts], w, patient(models, deadline))
+            core = reweight(core, core.rho)
+            check(patient(models, deadline))
         except TimeSpent:
             return [from_fields(model) for model in models]
-        core = reweight(core, core.rho)
         best = _Best.empty(core)
         further = AUTOMATIC if self.restarts is None else range(1, self.restarts + 1)
         for attempt in (0, *further):

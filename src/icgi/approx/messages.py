@@ -509,7 +509,8 @@ def log_partitions(c, s, stop):  # type: ignore[no-untyped-def]
             into, out, cavity = work[0][0][:card], work[0][1][:card], work[0][2][:card]
             if by_logs:
                 out += cavity
-                log_z[m] += c.rho[f] * (out[0] + _log_sum(out[1:] - out[0]))
+                top = out.max()  # not that of state 0, which the sum may not know
+                log_z[m] += c.rho[f] * (top + math.log(np.exp(out - top).sum()))
             else:
                 log_z[m] += c.rho[f] * (math.log((out * into).sum()) + shift)
     return log_z

@@ -27,7 +27,7 @@ Scopes: TypeAlias = Sequence[tuple[int, ...]]
 Tables: TypeAlias = Sequence[FloatArray]
 
 
-class TimeSpent(Exception):  # noqa: N818
+class TimeSpent(Exception):
     """The deadline passed during a preparation; never leaves this room."""
 
 

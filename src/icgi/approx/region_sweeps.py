@@ -6,8 +6,8 @@ One inner region β with n_β parents α is solved at a time, all else held fixe
     log b_β  = (Σ_α log M_αβ − (c_β − κ_β) log b̂_β) / (n_β + κ_β),   λ_αβ = log b_β − log M_αβ,
 
 with the counting number c, the part κ of it that is kept, and the rest linearised at the anchor b̂
-(`gbp.py` says why). `stop[0]` becomes 1 when the time is over: regions that are not reached keep the
-beliefs they have, which are distributions at any time.
+(`gbp.py` says why). `stop[0]` becomes 1 when the time is over: regions that are not reached keep
+the beliefs they have, which are distributions at any time.
 """
 
 import math

@@ -21,7 +21,7 @@ from icgi.model.graph import FactorGraph, FloatArray
 Region = tuple[int, ...]  # variables, ascending
 
 MOST_INNER = 10**6  # intersections beyond which the closure gives up
-REGION_BYTES = 1500  # of a region while graphs of regions are built, measured
+REGION_BYTES = 1000  # of a region while graphs of regions are built, measured
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +47,7 @@ def region_graph(
 
     Raises `TimeSpent` at the deadline, `BudgetError` where the regions alone are too many.
     """
-    _require(len(clusters) + model.n_factors, table_bytes)
+    _require(len(clusters) or model.n_factors, table_bytes)
     every = {tuple(sorted(c)) for c in watched(clusters, deadline)}
     every |= {tuple(sorted(s)) for s in watched(model.scopes, deadline) if s}
     outer = maximal([*every, *((i,) for i in range(model.n_variables))], deadline)
@@ -199,11 +199,12 @@ def _closure(
 
 
 def _require(regions: int, table_bytes: float) -> None:
-    if REGION_BYTES * regions > table_bytes:
+    needed = REGION_BYTES * regions
+    if needed > table_bytes:
         raise BudgetError(
-            f"a graph of {regions} regions or more needs about {REGION_BYTES * regions / 2**20:,.0f}"
-            f" MiB, but the budget allows {table_bytes / 2**20:,.0f} MiB; give a larger memory "
-            "budget, or use a smaller ibound or loop, or lbp"
+            f"a graph of {regions} regions or more needs about {needed / 2**20:,.0f} MiB, but "
+            f"the budget allows {table_bytes / 2**20:,.0f} MiB; give a larger memory budget, or "
+            "use a smaller ibound or loop, or lbp"
         )
 
 

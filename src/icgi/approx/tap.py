@@ -40,7 +40,7 @@ class ThoulessAndersonPalmer:
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Iterate from zero magnetisation until it is at rest or the budget is spent."""
         deadline = budget.deadline()
-        needed = 300 * model.n_factors + 100 * model.n_variables
+        needed = 200 * model.n_factors + 100 * model.n_variables
         require_bytes(needed, budget, "the neighbours of all spins", "give a larger memory budget")
         try:
             [part], w = supported_all([model], patient([model], deadline))
@@ -122,6 +122,8 @@ def _neighbours(edges, couplings, n):  # type: ignore[no-untyped-def]
 
 def _probabilities(model: FactorGraph, m: FloatArray) -> FloatArray:
     probs = np.zeros((model.n_variables, model.max_states))
+    if not model.n_variables:
+        return probs
     single = model.cards == 1
     probs[single, 0] = 1.0
     if not single.all():

@@ -28,13 +28,13 @@ from icgi.approx.reading import (
     side_by_side,
     starts,
 )
-from icgi.approx.support import supported_all
+from icgi.approx.support import supported, supported_all
 from icgi.clock import Deadline
 from icgi.inference import Budget, Marginals, Status
 from icgi.kernels import kernel
-from icgi.model.condition import lift
+from icgi.model.condition import Conditioned, lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
-from icgi.model.reduce import absorb
+from icgi.model.reduce import absorb, all_states
 from icgi.model.wiring import Wiring
 
 TREES = 16  # forests at least: their share is the appearance probability of a factor
@@ -97,18 +97,20 @@ class TreeReweightedBP:
         preparing = patient(models, deadline)
         try:
             parts, w = supported_all(models, preparing)
-            merged, w = _merged([part.model for part in parts], w, deadline)
-            core = lay_out(merged, w, preparing)
+            merged, w = _merged(parts, w, deadline)
+            core = lay_out([part.model for part in merged], w, preparing)
             core = reweight(core, appearance(core, rngs, preparing))
+            check(preparing)
         except TimeSpent:
             return [from_fields(model) for model in models]
         run = self._tightened(core, budget, deadline, threads)
-        probs = probabilities(core, run.state.belief, max(p.model.max_states for p in parts))
+        probs = probabilities(core, run.state.belief, max(p.model.max_states for p in merged))
         rows = np.split(probs, core.model_variable[1:-1])
-        return [
+        found = [
             lift(self._answer(run, m, rows[m][:, : part.model.max_states].copy()), part.alive)
-            for m, part in enumerate(parts)
+            for m, part in enumerate(merged)
         ]
+        return [lift(one, part.alive) for one, part in zip(found, parts, strict=True)]
 
     def _answer(self, run: "_Run", m: int, probs: FloatArray) -> Marginals:
         residual = float(run.state.residual[m])
@@ -246,20 +248,24 @@ def _pack(core: Core, m: int, order: IntArray, stop: Stop) -> int:
 
 
 def _merged(
-    models: list[FactorGraph], w: Wiring, deadline: Deadline
-) -> tuple[list[FactorGraph], Wiring]:
+    parts: list[Conditioned], w: Wiring, deadline: Deadline
+) -> tuple[list[Conditioned], Wiring]:
     """Multiply factors into those whose scope contains theirs; unary factors stay as they are.
 
-    Worth a tenth of the time: the bound holds without it, only less tightly.
+    Products have zeros that their factors alone do not show, so that states may be impossible
+    which were not before. Worth a tenth of the time: the bound holds without it, less tightly.
     """
+    models = [part.model for part in parts]
     nested = _nested(models, w)
-    work = ABSORBING * sum(
-        model.n_factors for model, some in zip(models, nested, strict=True) if some
-    )
+    work = ABSORBING * sum(m.n_factors for m, some in zip(models, nested, strict=True) if some)
+    plain = [Conditioned(model, all_states(model)) for model in models]
     if not any(nested) or work > 0.1 * deadline.left:
-        return models, w
-    found = [_absorbed(m) if some else m for m, some in zip(models, nested, strict=True)]
-    return found, side_by_side(found, deadline)
+        return plain, w
+    found = [
+        supported(_absorbed(part.model)) if some else part
+        for part, some in zip(plain, nested, strict=True)
+    ]
+    return found, side_by_side([part.model for part in found])
 
 
 def _nested(models: list[FactorGraph], w: Wiring) -> list[bool]:
