@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from icgi.errors import BudgetError, EvidenceError
 from icgi.exact import logpasses, passes
-from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast, recosted
+from icgi.exact.forecast import Forecast, along, forecast, recosted
 from icgi.exact.tree import LARGE, Plan, fill_store, plan
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
@@ -31,7 +31,7 @@ class JunctionTree:
     nothing was lost to underflow; where it fails, the passes run again on logarithms.
     """
 
-    search_share: float = SEARCH_SHARE  # of the budget's seconds, for the search of an order
+    search_share: float = 0.1  # SEARCH_SHARE of the budget's seconds, for the search of an order
     arithmetic: Literal["auto", "linear", "log"] = "auto"
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
