@@ -2,9 +2,10 @@
 
     ICGI_DATA=… python benchmarks/memory.py [--family NAME] [--memory GB] [--longest S] [--count N]
 
-One line per instance that fits: bytes forecast, growth of the process while `jt` ran (the high-water
-mark of its resident memory, reset before), their ratio; seconds forecast and used (the search of the
-order not counted), their ratio. Linux only. The table of docs/memory.md is made by this.
+One line per instance that fits: bytes forecast, growth of the process while `jt` ran (the
+high-water mark of its resident memory, reset before), their ratio; seconds forecast and used (the
+search of the order not counted), their ratio. Linux only. The table of docs/memory.md is made by
+this.
 """
 
 import argparse
@@ -68,7 +69,10 @@ def main() -> None:
         "CPU s | used / forecast |\n|---|---|---|---|---|---|---|---|"
     )
     done = 0
-    for instance in instances(data_folder()):
+    folder = data_folder()
+    if folder is None:
+        raise SystemExit("set ICGI_DATA to the folder of manifest.csv")
+    for instance in instances(folder):
         if not instance.name.startswith(options.family) or done >= options.count:
             continue
         try:

@@ -1,7 +1,8 @@
 """Exact marginals by one collect and one distribute pass over a bucket tree."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -94,6 +95,8 @@ def run(model: FactorGraph, ahead: Forecast, budget: Budget, arithmetic: str = "
     with deadline.flag() as stop:
         found = None if arithmetic == "log" else _linear(model, made, stop)
         if found is None and arithmetic != "linear" and not stop[0]:
+            ahead = ahead.logarithms
+            ahead.refuse_beyond(replace(budget, seconds=math.inf))
             found = _logarithmic(model, made, stop)
     if found is None and (stop[0] or deadline.passed):
         raise BudgetError(

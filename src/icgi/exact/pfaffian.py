@@ -419,8 +419,8 @@ def _check_memory(plan: _Plan, each: float, budget: Budget) -> None:
     if needed > budget.table_bytes:
         raise BudgetError(
             f"pfaffian: the elimination would hold {readable_bytes(needed)} at once (largest front "
-            f"{plan.width} rows), the budget is {readable_bytes(budget.table_bytes)}; give a larger "
-            "memory budget"
+            f"{plan.width} rows), the budget is {readable_bytes(budget.table_bytes)}; give a "
+            "larger memory budget"
         )
 
 
