@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -75,6 +76,30 @@ def test_evidence_next_to_the_model_is_mentioned_and_not_used(run, grid) -> None
     result = run("marginals", "grid.uai")
     assert "grid.uai.evid, not used" in result.stderr
     assert_allclose(read_marginals("grid.uai.MAR"), icgi.marginals(grid).probs, atol=1e-12)
+
+
+def test_an_evidence_file_that_observes_nothing_is_not_missed(run, grid) -> None:
+    Path("grid.uai.evid").write_text("0\n")
+    assert "not used" not in run("marginals", "grid.uai").stderr
+
+
+def test_a_short_file_does_not_take_all_memory(run) -> None:
+    Path("dense.uai").write_text(f"MARKOV\n16\n{'2 ' * 15}{2**24}\n0\n")
+    told = run("marginals", "dense.uai", "--memory", "100M", code=4).stderr
+    assert "4.29 GB" in told
+    assert "100 MB" in told
+
+
+def test_what_is_printed_is_what_is_refused(run) -> None:
+    make("grid", "wide.uai", rows=14, columns=14)
+    told = run("marginals", "wide.uai", "--memory", "100k", code=4).stderr
+    printed = re.search(r"tables ([\d.]+ \w+),", told)
+    refused = re.search(r"exact inference needs ([\d.]+ \w+)", told)
+    shown = run("info", "wide.uai", "--memory", "100k").stdout
+    assert printed is not None
+    assert refused is not None
+    assert printed[1] == refused[1]
+    assert printed[1] in shown
 
 
 def test_json_is_the_answer_and_writes_nothing(run, grid) -> None:
@@ -255,9 +280,9 @@ def test_report_is_not_written_where_strict_fails(run, grid) -> None:
 
 
 def test_a_refusal_names_reason_and_commands(run, grid) -> None:
-    result = run("marginals", "grid.uai", "--observe", "2=1", "--memory", "100", code=4)
+    result = run("marginals", "grid.uai", "--observe", "2=1", "--memory", "1000", code=4)
     assert result.stdout == ""
-    assert "exact needs more than 100 bytes" in result.stderr
+    assert "exact needs more than 1 kB" in result.stderr
     assert "joins" in result.stderr
     commands = suggested(result.stderr)
     assert 2 <= len(commands) <= 5
@@ -279,7 +304,7 @@ def engines_of(told: str) -> list[str]:
 
 
 def test_a_refusal_suggests_general_engines_before_special_ones(run, grid, monkeypatch) -> None:
-    words = ["marginals", "grid.uai", "--memory", "100"]
+    words = ["marginals", "grid.uai", "--memory", "1000"]
     for name in set(ENGINES) - {"auto", "jt", "tap", "unsure"}:
         monkeypatch.delitem(ENGINES, name)
     assert engines_of(run(*words, code=4).stderr) == ["tap", "unsure"]

@@ -4,10 +4,10 @@ import pytest
 import zoo
 from icgi.data.families import FAMILIES
 from icgi.errors import BudgetError
-from icgi.exact.forecast import forecast, hopeless
+from icgi.exact.forecast import SEARCH_SHARE, forecast, hopeless
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Status
-from icgi.model.ordering import search
+from icgi.model.ordering import find_order, search
 from icgi.portfolio.auto import Auto
 from icgi.units import readable_seconds
 
@@ -68,3 +68,16 @@ def test_time_is_part_of_the_budget() -> None:
     model = FAMILIES["ea2d"].sample(np.random.default_rng(0), L=12)
     with pytest.raises(BudgetError, match="more seconds"):
         zoo.run(Auto(), model, budget=Budget(seconds=1e-7))
+
+
+def test_an_order_is_searched_once(monkeypatch) -> None:
+    calls = []
+    monkeypatch.setattr(
+        "icgi.exact.forecast.find_order", lambda *a, **k: calls.append(1) or find_order(*a, **k)
+    )
+    zoo.run(Auto(), "grid-3x3")
+    assert len(calls) == 1
+
+
+def test_all_give_the_same_share_of_time_to_the_search() -> None:
+    assert JunctionTree().search_share == SEARCH_SHARE

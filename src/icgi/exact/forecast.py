@@ -2,11 +2,12 @@
 
 The order search may take `SEARCH_SHARE` of the time, everywhere. Along the order it finds, the
 tables are laid out (not allocated) and counted: messages, factors, the sums of both halves of a
-sweep, the clique that logarithms need formed, and the marginals.
+sweep, and the marginals. The few models whose numbers leave the range of doubles need the largest
+clique besides; that is checked against the budget when it comes to it.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
@@ -23,7 +24,7 @@ BEYOND = 2.0**24  # times the budget: the longest searches were seen to save a f
 PLANNED = 2**36  # separator entries up to which the exact memory is worked out
 
 # Seconds of both passes, on one core that others use, too: see benchmarks/memory.py.
-ENTRIES_PER_SECOND = 3e8  # clique entries, each visited twice
+ENTRIES_PER_SECOND = 2e8  # clique entries, each visited twice
 SECONDS_PER_NODE = 4e-6  # of the tree, however small its tables
 SECONDS_PER_FACTOR = 1e-6  # copied one by one
 VALUES_PER_SECOND = 4e7  # exponentials of table entries
@@ -37,6 +38,12 @@ class Forecast:
     table_bytes: float  # peak of all that is held at once
     seconds: float
     plan: Plan | None = None  # the layout, where it was worked out
+
+    @property
+    def logarithms(self) -> "Forecast":
+        """Same along logarithms, which form the largest clique."""
+        extra = 0 if self.plan is None else 8 * self.plan.largest_clique
+        return replace(self, table_bytes=self.table_bytes + extra)
 
     def fits(self, budget: Budget) -> bool:
         """Whether exact inference keeps within the budget's memory and time."""
@@ -98,16 +105,16 @@ def hopeless(budget: Budget) -> float:
 
 
 def bytes_needed(model: FactorGraph, made: Plan) -> float:
-    """Peak of what `junction_tree.solve` holds at once, in either arithmetic.
+    """Peak of what `junction_tree.solve` holds at once.
 
     Filling the store needs the factors twice; the passes need the store, the sums of two halves,
-    and the largest clique, which is formed where logarithms are needed (linear sweeps form none,
-    but look up patterns of a block). Marginals are held twice: by time and by number.
+    and either a small clique or the patterns of a block. Marginals are held twice: by time and by
+    number.
     """
     tree = made.tree
     factors = sum(table.size for table in model.log_tables)
     blocks = int(np.diff(tree.op_start).max(initial=0)) * max(512, model.max_states)
-    formed = max(made.largest_clique, LARGE, model.max_states)
+    formed = max(LARGE, model.max_states)
     passes = made.store_entries + 2 * made.scratch_entries + max(formed, blocks)
     marginals = 2 * model.n_variables * max(model.max_states, 1)
     layout = sum(array.nbytes for array in tree) + made.time.nbytes + made.factor_data.nbytes

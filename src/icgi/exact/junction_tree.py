@@ -1,7 +1,8 @@
 """Exact marginals by one collect and one distribute pass over a bucket tree."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from icgi.errors import BudgetError, EvidenceError
 from icgi.exact import logpasses, passes
-from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast, recosted
+from icgi.exact.forecast import Forecast, along, forecast, recosted
 from icgi.exact.tree import LARGE, Plan, fill_store, plan
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
@@ -31,7 +32,7 @@ class JunctionTree:
     nothing was lost to underflow; where it fails, the passes run again on logarithms.
     """
 
-    search_share: float = SEARCH_SHARE  # of the budget's seconds, for the search of an order
+    search_share: float = 0.1  # SEARCH_SHARE of the budget's seconds, for the search of an order
     arithmetic: Literal["auto", "linear", "log"] = "auto"
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
@@ -94,6 +95,8 @@ def run(model: FactorGraph, ahead: Forecast, budget: Budget, arithmetic: str = "
     with deadline.flag() as stop:
         found = None if arithmetic == "log" else _linear(model, made, stop)
         if found is None and arithmetic != "linear" and not stop[0]:
+            ahead = ahead.logarithms
+            ahead.refuse_beyond(replace(budget, seconds=math.inf))
             found = _logarithmic(model, made, stop)
     if found is None and (stop[0] or deadline.passed):
         raise BudgetError(
