@@ -99,6 +99,8 @@ class Component:
 def components(model: FactorGraph) -> list[Component]:
     """Connected parts; their log Z add up. Constants of the model go into the first part."""
     label = _labels(model)
+    if label.size and label.max() == 0:
+        return [Component(model, np.arange(model.n_variables))]
     number = np.empty(model.n_variables, np.int64)
     members = [np.flatnonzero(label == c) for c in range(int(label.max(initial=-1)) + 1)]
     for variables in members:
