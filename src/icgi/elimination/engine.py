@@ -160,6 +160,8 @@ class TensorTrainElimination:
         if clock.spent:
             return _unknown(model)
         pots = potentials(model)
+        if clock.spent:
+            return _rough(pots, clock)
         if _even(pots) and model.n_variables > 1:
             order = _order(model, clock)
             if not (order is not None and self._small(order, clock)):
@@ -173,6 +175,8 @@ class TensorTrainElimination:
         peeled = peel(model, self.steps, clock.dense_entries, clock.deadline.share(0.3))
         if not len(peeled.kept):
             return peeled.exact()
+        if clock.spent:
+            return _rough(pots, clock)
         core_pots = potentials(peeled.core) if len(peeled.collected.order) else pots
         if fits and order and max(pots.steepness, core_pots.steepness) > STEEP:
             return _dense(model, order, clock) or _rough(pots, clock)
