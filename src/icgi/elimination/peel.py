@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.elimination.dense import Collected, collect, distribute
 from icgi.inference import Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
@@ -77,16 +78,22 @@ class Peeled:
         }
 
 
-def peel(model: FactorGraph, steps: int | None = None, entries: int = 2**23) -> Peeled:
+def peel(
+    model: FactorGraph,
+    steps: int | None = None,
+    entries: int = 2**23,
+    deadline: Deadline | None = None,
+) -> Peeled:
     """Eliminate `steps` variables, smallest tables first; None: all with few enough neighbours.
 
     No table has more than 2^18 entries, and all of them together have at most `entries`.
     """
-    order = np.array(_cheapest(model, steps, entries), dtype=np.int64)
+    found = [] if steps == 0 else _cheapest(model, steps, entries, deadline or Deadline())
+    order = np.array(found, dtype=np.int64)
     kept = np.setdiff1d(np.arange(model.n_variables), order)
-    collected = collect(model, order)
-    if not len(order):
-        return Peeled(model, model, kept, collected)
+    collected = collect(model, order, deadline) or _nothing(model)
+    if not len(collected.order):
+        return Peeled(model, model, np.arange(model.n_variables), collected)
     number = {int(i): k for k, i in enumerate(kept)}
     core = FactorGraph(
         model.cards[kept],
@@ -96,7 +103,12 @@ def peel(model: FactorGraph, steps: int | None = None, entries: int = 2**23) -> 
     return Peeled(model, core, kept, collected)
 
 
-def _cheapest(model: FactorGraph, steps: int | None, entries: int) -> list[int]:
+def _nothing(model: FactorGraph) -> Collected:
+    """Elimination of no variable at all."""
+    return Collected(np.empty(0, np.int64), {}, {}, {}, [], 0.0)
+
+
+def _cheapest(model: FactorGraph, steps: int | None, entries: int, deadline: Deadline) -> list[int]:
     """Variables in order of elimination: always one of the smallest table."""
     cards = model.cards.tolist()
     start, flat = neighbours(model)
@@ -109,7 +121,7 @@ def _cheapest(model: FactorGraph, steps: int | None, entries: int) -> list[int]:
     heap = [(found, v) for v, found in enumerate(sizes)]
     heapq.heapify(heap)
     order: list[int] = []
-    while heap and (steps is None or len(order) < steps):
+    while heap and (steps is None or len(order) < steps) and not deadline.passed:
         found, v = heapq.heappop(heap)
         if found > min(_LARGEST, entries):
             break

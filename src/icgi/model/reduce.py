@@ -106,6 +106,8 @@ class Component:
 def components(model: FactorGraph) -> list[Component]:
     """Connected parts; their log Z add up. Constants of the model go into the first part."""
     label = _labels(model)
+    if label.size and label.max() == 0:
+        return [Component(model, np.arange(model.n_variables))]
     number = np.empty(model.n_variables, np.int64)
     order = np.argsort(label, kind="stable")
     members = np.split(order, np.cumsum(np.bincount(label))[:-1]) if len(label) else []

@@ -1,0 +1,102 @@
+"""What is known without trains: a few sweeps of messages over pairs, for answers out of time."""
+
+import numpy as np
+
+from icgi.clock import Deadline
+from icgi.elimination.potentials import Potentials
+from icgi.kernels import kernel
+from icgi.model.graph import FloatArray
+
+_SWEEPS = 50
+
+
+def unary_marginals(pots: Potentials) -> FloatArray:
+    """Marginals n k of the unary parts alone."""
+    top = pots.unary.max(1, keepdims=True)
+    weight = np.exp(pots.unary - np.where(np.isfinite(top), top, 0.0))
+    return np.asarray(weight / weight.sum(1, keepdims=True))
+
+
+def message_marginals(pots: Potentials, deadline: Deadline) -> FloatArray:
+    """Beliefs n k of sequential sum-product over the pairs, as far as the time reaches.
+
+    Larger factors count by their effects on single variables only, which are in the unary parts.
+    """
+    if not pots.pair.size or deadline.passed:
+        return unary_marginals(pots)
+    sizes = np.diff(pots.pair_start)
+    peaks = np.maximum.reduceat(pots.pair, pots.pair_start[:-1])
+    pair = np.exp(pots.pair - np.repeat(np.where(np.isfinite(peaks), peaks, 0.0), sizes))
+    order = np.argsort(pots.near_pair, kind="stable").reshape(-1, 2)
+    back = np.empty(len(pots.near), np.int64)  # the same pair, seen from its other end
+    back[order[:, 0]], back[order[:, 1]] = order[:, 1], order[:, 0]
+    unary = unary_marginals(pots)
+    with deadline.flag() as stop:
+        return np.asarray(
+            _messages(
+                pots.cards, unary, pots.near_start, pots.near, pots.near_pair, back,
+                pots.pair_first, pots.pair_start, pair, _SWEEPS, stop,
+            )
+        )  # fmt: skip
+
+
+@kernel
+def _messages(  # type: ignore[no-untyped-def]
+    cards, unary, start, near, which, back, first, pair_start, pair, sweeps, stop
+):
+    """Send from one variable after the other, forwards and backwards in turn."""
+    n, k = unary.shape
+    messages = np.zeros((len(near), k))  # logarithm of what the entry's owner hears
+    cavity = np.empty(k)
+    heard = np.empty(k)
+    for sweep in range(sweeps):
+        change = 0.0
+        for t in range(n):
+            if stop[0]:
+                break
+            v = t if sweep % 2 == 0 else n - 1 - t
+            d = cards[v]
+            for x in range(d):
+                heard[x] = np.log(max(unary[v, x], 1e-300))
+            for e in range(start[v], start[v + 1]):
+                for x in range(d):
+                    heard[x] += messages[e, x]
+            for e in range(start[v], start[v + 1]):
+                u, at = near[e], pair_start[which[e]]
+                top = -np.inf
+                for x in range(d):
+                    cavity[x] = heard[x] - messages[e, x]
+                    top = max(top, cavity[x])
+                for x in range(d):
+                    cavity[x] = np.exp(cavity[x] - top) if unary[v, x] > 0.0 else 0.0
+                peak, to = -np.inf, back[e]
+                for y in range(cards[u]):
+                    total = 0.0
+                    for x in range(d):
+                        if first[which[e]] == v:
+                            total += cavity[x] * pair[at + x * cards[u] + y]
+                        else:
+                            total += cavity[x] * pair[at + y * d + x]
+                    value = np.log(max(total, 1e-300))
+                    peak = max(peak, value)
+                    change = max(change, abs(np.exp(value) - np.exp(messages[to, y])))
+                    messages[to, y] = value
+                for y in range(cards[u]):
+                    messages[to, y] -= peak
+        if stop[0] or change < 1e-9:
+            break
+    out = np.zeros((n, k))
+    for v in range(n):
+        top = -np.inf
+        for x in range(cards[v]):
+            heard[x] = np.log(max(unary[v, x], 1e-300))
+            for e in range(start[v], start[v + 1]):
+                heard[x] += messages[e, x]
+            top = max(top, heard[x])
+        total = 0.0
+        for x in range(cards[v]):
+            out[v, x] = np.exp(heard[x] - top) if unary[v, x] > 0.0 else 0.0
+            total += out[v, x]
+        for x in range(cards[v]):
+            out[v, x] /= total
+    return out
