@@ -1,6 +1,6 @@
 """The public API: load or build a model, ask for its marginals."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from icgi import clock
 from icgi.answer import Answer
 from icgi.engines import parse_engine
 from icgi.errors import ModelFormatError
-from icgi.inference import Budget, Engine, infer
+from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.model.condition import Evidence, condition, resolve_evidence
 from icgi.model.graph import FactorGraph, check_size, log_of, real_array
 from icgi.model.ising import ising_model
@@ -180,6 +180,7 @@ def marginals(
     engine: str | Engine = "auto",
     budget: Budget | None = None,
     seed: int | Generator | None = 0,
+    heard: Callable[[Answer], None] | None = None,
 ) -> Answer:
     """Every single-variable marginal of p(x | evidence).
 
@@ -189,14 +190,20 @@ def marginals(
         {variable: state}, each by number or by name.
     engine
         A name with options, such as ``"lbp:damping=0.5"``, or a settings object.
+    heard
+        Called with every complete answer of an engine that improves on its own (`auto`).
     """
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
     resolved = resolve_evidence(model, evidence)
     given = budget or Budget()
     began = clock.now()
-    found = infer(model, resolved, chosen, given, generator(seed))
     known = seed if isinstance(seed, int) else None
-    return Answer(model, resolved, found, repr(chosen), clock.now() - began, given, known)
+
+    def whole(found: Marginals) -> Answer:
+        return Answer(model, resolved, found, repr(chosen), clock.now() - began, given, known)
+
+    told = None if heard is None else (lambda found: heard(whole(found)))
+    return whole(infer(model, resolved, chosen, given, generator(seed), told))
 
 
 def marginals_batch(

@@ -153,10 +153,20 @@ def _summary(answer: "Answer", engine: str, verbose: bool) -> None:
     if told := facts(answer, verbose):
         typer.secho(output.paragraph("; ".join(told), stream=sys.stdout), dim=True)
     begin = f"{engine}: {status.value}"
+    if note := _in_words(answer):
+        parts.insert(0, note)
     text = output.paragraph(f"{begin}; {'; '.join(parts)}. {status.advice}", stream=sys.stdout)
     typer.echo(f"{engine}: ", nl=False)
     typer.secho(status.value, nl=False, bold=True, fg=_COLOURS[status])
     typer.echo(text.removeprefix(begin))
+
+
+def _in_words(answer: "Answer") -> str:
+    """How the answer was obtained and how sure it is, where its engine says so."""
+    note, error = answer.marginals.note, answer.std_error
+    if not note or error is None or answer.status is Status.EXACT:
+        return note
+    return f"±{1.645 * float(error.max(1).mean()):.2g} at 90 % in the mean; {note}"
 
 
 def _short(value: float) -> str:

@@ -94,7 +94,7 @@ def approximate() -> list[str]:
 
 
 def _is_exact(place: str) -> bool:
-    return place.startswith("icgi.exact")
+    return place.startswith(("icgi.exact", "icgi.portfolio.exact"))
 
 
 def _settings(node: ast.ClassDef, tree: ast.Module, text: str) -> tuple[Option, ...]:

@@ -66,13 +66,9 @@ def _look(asked: question.Question, budget: "Budget", seed: int, say: output.Say
 
 
 def _choice(searched: "Forecast", budget: "Budget") -> str:
-    from icgi.cli.engines import approximate
+    from icgi.portfolio.auto import Auto
 
-    if searched.fits(budget):
-        return f"takes jt: exact inference fits the budget ({_limits(budget)})"
-    names = ", ".join(approximate())
-    others = f"approximate engines: {names}" if names else "there is no approximate engine yet"
-    return f"{question.reason('auto', searched, budget)} ({_limits(budget)}); {others}"
+    return f"{question.reason(Auto(), searched, budget)} ({_limits(budget)})"
 
 
 def _limits(budget: "Budget") -> str:

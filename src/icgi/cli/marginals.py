@@ -1,5 +1,6 @@
 """`icgi marginals`: every marginal of a model, what it cost, and how far to trust it."""
 
+import math
 import os
 import shlex
 import sys
@@ -95,8 +96,9 @@ def run(
     _check_report(report)
     try:
         with output.working(quiet) as say:
+            draft = None if json or strict else out  # what is asked for by name grows on the way
             answer, stopped = output.stoppable(
-                lambda: _ask(model, evidence, observe, engine, budget, seed, quiet, say)
+                lambda: _ask(model, evidence, observe, engine, budget, seed, quiet, say, draft)
             )
     except question.Refused as refused:
         from icgi.cli.refusal import explain
@@ -144,6 +146,7 @@ def _ask(
     seed: int,
     quiet: bool,
     say: output.Say,
+    out: Path | None,
 ) -> "Answer":
     with loading():
         from icgi.engines import parse_engine
@@ -158,10 +161,19 @@ def _ask(
         say("searching an elimination order")
         ahead = question.cost_of(asked, engine, budget.until(deadline), seed)
     name = engine_text.partition(":")[0]
-    output.note(question.cost_line(asked, ahead, name, budget), quiet)
+    output.note(question.cost_line(asked, ahead, engine, name, budget), quiet)
     say(f"running {engine_text}")
+
+    def heard(so_far: "Answer") -> None:
+        error = so_far.stats.get("expected_error")
+        better = "" if error is None else f", expected error {error:.2g}"
+        left = "" if math.isinf(deadline.at) else f", {deadline.left:.0f} s left"
+        say(f"{engine_text}: {so_far.marginals.note or so_far.status.value}{better}{left}")
+        if out is not None:
+            so_far.save(out)  # a complete answer, should this process be ended
+
     try:
-        return question.answer(asked, engine, ahead, budget.until(deadline), seed)
+        return question.answer(asked, engine, ahead, budget.until(deadline), seed, heard)
     except BudgetError as error:
         raise question.Refused(str(error), asked, ahead, name, budget) from error
 

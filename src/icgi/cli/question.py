@@ -1,7 +1,7 @@
 """A question as the verbs hold it: model and evidence, the cost of exact inference, the answer."""
 
-import time
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from icgi.answer import Answer
     from icgi.clock import Deadline
     from icgi.exact.forecast import Forecast
-    from icgi.inference import Budget, Engine
+    from icgi.inference import Budget, Engine, Marginals
     from icgi.model.condition import Conditioned, Evidence
     from icgi.model.graph import FactorGraph
 
@@ -35,7 +35,7 @@ class Question:
 
 @runtime_checkable
 class Foreseeing(Protocol):
-    """An engine that says what it would cost, and then runs as it said (`auto`, `jt`)."""
+    """An engine that says what it would cost, and then runs as it said (`auto`, `exact`, `jt`)."""
 
     def forecast(self, model: "FactorGraph", budget: "Budget", rng: "Generator") -> "Forecast":
         """Cost on a model."""
@@ -114,7 +114,9 @@ def cost_of(question: Question, engine: "Engine", budget: "Budget", seed: int) -
     return forecast(model, brief, generator(seed))
 
 
-def cost_line(question: Question, ahead: "Forecast", name: str, budget: "Budget") -> str:
+def cost_line(
+    question: Question, ahead: "Forecast", engine: "Engine", name: str, budget: "Budget"
+) -> str:
     """One line: size of the question, what exact inference would take, which engine and why."""
     from icgi.units import readable_bytes, readable_seconds
 
@@ -123,37 +125,57 @@ def cost_line(question: Question, ahead: "Forecast", name: str, budget: "Budget"
         f"{question.path.name}: {count(model.n_variables, 'variable')}, "
         f"{count(model.n_factors, 'factor')}, {states(model)}, {len(question.evidence)} observed; "
         f"exact: width {ahead.order.width}, tables {readable_bytes(ahead.table_bytes)}, about "
-        f"{readable_seconds(ahead.seconds)}; engine {name}: {reason(name, ahead, budget)}"
+        f"{readable_seconds(ahead.seconds)}; engine {name}: {reason(engine, ahead, budget)}"
     )
 
 
-def reason(name: str, ahead: "Forecast", budget: "Budget") -> str:
-    """Why this engine."""
+def reason(engine: "Engine", ahead: "Forecast", budget: "Budget") -> str:
+    """Why this engine, or what `auto` is going to do."""
+    from icgi.portfolio.auto import Auto
     from icgi.units import readable_bytes, readable_seconds
 
-    if name != "auto":
+    if not isinstance(engine, Auto):
         return "as asked"
-    if ahead.fits(budget):
+    if engine.takes(ahead, budget):
         return "takes jt, exact fits the budget"
-    if ahead.table_bytes > budget.table_bytes:
-        return f"exact needs more than {readable_bytes(budget.table_bytes)}"
-    return f"exact needs more than {readable_seconds(budget.seconds)}"
+    limit = engine.bounded(budget)
+    beyond = (
+        f"more than {readable_bytes(limit.table_bytes)}"
+        if ahead.table_bytes > limit.table_bytes
+        else f"more than {readable_seconds(limit.seconds)}"
+    )
+    why = f"exact needs {beyond}" if engine.exact else "exact is switched off"
+    time = min(budget.seconds, engine.seconds if limit is not budget else budget.seconds)
+    plan = "lbp first, then ttve and pt side by side"
+    return f"{why}; {plan}" + (f" for {readable_seconds(time)}" if time < math.inf else "")
 
 
 def answer(
-    question: Question, engine: "Engine", ahead: "Forecast", budget: "Budget", seed: int
+    question: Question,
+    engine: "Engine",
+    ahead: "Forecast",
+    budget: "Budget",
+    seed: int,
+    heard: "Callable[[Answer], None] | None" = None,
 ) -> "Answer":
-    """Run the engine as it was forecast, in the time that is left."""
+    """Run the engine as it was forecast, in the time that is left.
+
+    `heard` is given every complete answer of an engine that improves on its own.
+    """
+    from icgi import clock
     from icgi.answer import Answer
     from icgi.inference import ask
     from icgi.randomness import generator
 
-    began = time.perf_counter()
+    began = clock.now()
+
+    def whole(found: "Marginals") -> Answer:
+        return Answer(question.model, question.evidence, found, repr(engine), clock.now() - began)
+
     run = engine.along(ahead) if isinstance(engine, Foreseeing) else engine
     left = budget.until(question.deadline)
-    found = ask(question.conditioned, run, left, generator(seed))
-    seconds = time.perf_counter() - began
-    return Answer(question.model, question.evidence, found, repr(engine), seconds)
+    told = None if heard is None else (lambda found: heard(whole(found)))
+    return whole(ask(question.conditioned, run, left, generator(seed), told))
 
 
 def count(number: int, what: str) -> str:

@@ -26,7 +26,7 @@ def explain(refused: Refused, asked: Sequence[str], out: Path | None) -> None:
     """
     words = ["icgi", "marginals", *asked, *(["-o", str(out)] if out else [])]
     complain(f"refused before anything was computed: {refused}")
-    if refused.engine not in ("auto", "jt"):
+    if refused.engine not in ("auto", "exact", "jt"):
         return
     _say(f"Why: {_why(refused)}")
     symmetric = spin_flip(refused.question.conditioned.model)

@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,9 +48,21 @@ def run(
     budget = _budget()
     target = Path(f"{model.name.removesuffix('.gz')}.{task}")
     output.check_writable(target)
-    answer = output.interruptible(lambda: _ask(model, evidence, engine, budget, seed, began))
-    with output.whole_file(target) as draft:
-        _write(answer, draft, task)
+    written = False
+
+    def keep(answer: "Answer") -> None:
+        """Write a complete answer; the last one that is complete counts."""
+        nonlocal written
+        if task == "PR" and answer.log_z is None:
+            return
+        with output.whole_file(target) as draft:
+            _write(answer, draft, task)
+        written = True
+
+    answer, _ = output.stoppable(lambda: _ask(model, evidence, engine, budget, seed, began, keep))
+    keep(answer)
+    if not written:
+        raise IcgiError(f"engine {answer.engine} has no estimate of the partition function")
     output.note(f"{target}: {answer.status.value}, {answer.seconds:.3g} s. {answer.status.advice}")
 
 
@@ -91,7 +104,13 @@ def _number(name: str, unit: str) -> float | None:
 
 
 def _ask(
-    path: Path, evidence: Path, engine: str, budget: "Budget", seed: int, began: float
+    path: Path,
+    evidence: Path,
+    engine: str,
+    budget: "Budget",
+    seed: int,
+    began: float,
+    keep: "Callable[[Answer], None]",
 ) -> "Answer":
     from dataclasses import replace
 
@@ -102,7 +121,7 @@ def _ask(
         seen = load_evidence(evidence, loaded)
     kept = _WRITING * (1.0 + 1e-6 * float(loaded.cards.sum()))
     left = max(budget.seconds - (time.perf_counter() - began) - kept, 0.0)
-    return marginals(loaded, seen, engine, replace(budget, seconds=left), seed)
+    return marginals(loaded, seen, engine, replace(budget, seconds=left), seed, heard=keep)
 
 
 def _write(answer: "Answer", draft: Path, task: str) -> None:
@@ -111,6 +130,5 @@ def _write(answer: "Answer", draft: Path, task: str) -> None:
     if task == "MAR":
         write_marginals(draft, answer.probs, answer.model.cards)
         return
-    if answer.log_z is None:
-        raise IcgiError(f"engine {answer.engine} has no estimate of the partition function")
+    assert answer.log_z is not None  # `keep` leaves such answers out
     write_pr(draft, answer.log_z / math.log(10))

@@ -166,10 +166,9 @@ class Ladder:
             "opposing": float(len(made.opposing)),
         }
         words = [made.chosen.name]
-        if made.agreeing:
-            words.append(f"{' and '.join(made.agreeing)} independently agree")
-        if made.opposing:
-            words.append(f"{' and '.join(made.opposing)} disagree")
+        for names, verb in ((made.agreeing, "independently agree"), (made.opposing, "disagree")):
+            if names:
+                words.append(f"{' and '.join(names)} {verb}{'s' if len(names) == 1 else ''}")
         return Marginals(
             route.probs,
             made.status,

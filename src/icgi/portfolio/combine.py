@@ -19,6 +19,8 @@ from icgi.model.graph import FloatArray
 AGREE = 3.0
 # Expected mean error up to which an answer that two routes support is called converged.
 SMALL = 0.01
+# Expected mean error beyond which a route is too rough to support or to contradict anything.
+TELLING = 0.05
 # Relative weight of a route's own word: errors of routes without one are multiplied by this.
 UNSTATED = 1.5
 # States of a route that failed its own checks: not a candidate while another one exists.
@@ -141,7 +143,7 @@ def combine(routes: Sequence[Route]) -> Combined:
         gap = gaps[best, k]
         allowed = AGREE**2 * float(np.mean(errors[best] ** 2 + errors[k] ** 2)) + 1e-12
         near = float(np.mean(gap**2)) <= allowed
-        if near and means[k] <= 10 * max(SMALL, means[best]):
+        if near and max(means[k], means[best]) <= TELLING:
             agreeing.append(route.name)
         elif not near and route.trusted:
             opposing.append(route.name)
