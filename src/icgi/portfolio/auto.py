@@ -59,7 +59,7 @@ class Auto:
 
     def bounded(self, budget: Budget) -> Budget:
         """Budget with the time that is taken for granted where none is named."""
-        if math.isinf(budget.seconds) and budget.iterations is None:
+        if math.isinf(budget.seconds):
             return replace(budget, seconds=self.patience)
         return budget
 
@@ -102,7 +102,7 @@ class Ladder:
                 return
             except BudgetError:  # the forecast was too low: what is left goes to approximations
                 pass
-        if not named and budget.iterations is None:
+        if not named:
             deadline = deadline.within(self.settings.seconds)
         yield from self._parts(model, budget, deadline, rng)
 
