@@ -4,7 +4,14 @@ import difflib
 import unicodedata
 from collections.abc import Iterable
 
-_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control, direction of writing, line ends
+# Control characters, halves of characters, separators of lines and paragraphs.
+_UNSEEN = ("Cc", "Cs", "Zl", "Zp")
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # of writing
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is free of control characters; letters of any language are fine."""
+    return text.isprintable() or not any(map(_is_unseen, text))
 
 
 def shown(text: str) -> str:
@@ -12,12 +19,13 @@ def shown(text: str) -> str:
 
     Control characters and those that turn the direction of writing become `\x1b`, `\u202e`, ….
     """
-    if text.isascii() and text.isprintable():
+    if is_plain(text):
         return text
-    return "".join(
-        ch.encode("unicode_escape").decode() if unicodedata.category(ch) in _UNSEEN else ch
-        for ch in text
-    )
+    return "".join(c.encode("unicode_escape").decode() if _is_unseen(c) else c for c in text)
+
+
+def _is_unseen(character: str) -> bool:
+    return unicodedata.category(character) in _UNSEEN or character in _TURNING
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

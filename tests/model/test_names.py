@@ -1,7 +1,9 @@
 import pytest
 
 from icgi.errors import ModelFormatError
-from icgi.model.names import check_names, escaped, is_plain
+from icgi.model.names import check_names
+from icgi.wording import is_plain
+from icgi.wording import shown as escaped
 
 
 @pytest.mark.parametrize("name", ["", "a b", "Größe", "温度", "👩‍🚀", "a\u00a0b", "=1+1", "<b>"])

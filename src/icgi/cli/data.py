@@ -30,7 +30,7 @@ def run(
     """Counts per family, methods, and the reliability of the labels: standard error, ŝ, R-hat."""
     from icgi.data.store import SHIPPED, LabelledSet
     from icgi.extras import require_extra
-    from icgi.model.names import escaped
+    from icgi.wording import shown
 
     if verb != "info":
         raise typer.BadParameter(f"unknown verb {verb!r}; there is: info", param_hint="data")
@@ -52,7 +52,7 @@ def run(
             row.pop("sampled")
         typer.echo(json_format.dumps(summary, indent=1))
         return
-    output.title(f"{escaped(stored.manifest['description'])}: {len(stored)} instances")
+    output.title(f"{shown(stored.manifest['description'])}: {len(stored)} instances")
     names = ("family", "split", "instances", "labelled", "methods")
     columns = [output.Column(n, right=n in ("instances", "labelled")) for n in names]
     columns += [output.Column(n, right=True) for n in ("max error", "max ŝ", "R-hat>1.05")]
@@ -60,7 +60,7 @@ def run(
     if plot is not None:
         typer.echo(f"wrote {plot}")
     if bad:
-        listed = "".join(f"\n  {escaped(line)}" for line in bad)
+        listed = "".join(f"\n  {shown(line)}" for line in bad)
         output.warn(f"the set is damaged; restore the files or label it again:{listed}")
 
 
@@ -96,10 +96,10 @@ def _rows(stored: Any) -> list[dict[str, Any]]:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    from icgi.model.names import escaped
+    from icgi.wording import shown
 
     counts = sorted(row["methods"].items())
-    methods = ", ".join(f"{escaped(name)} {count}" for name, count in counts)
+    methods = ", ".join(f"{shown(name)} {count}" for name, count in counts)
     return [
         row["family"],
         row["split"],

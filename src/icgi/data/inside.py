@@ -3,7 +3,7 @@
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from icgi.errors import ModelFormatError
-from icgi.model.names import is_plain
+from icgi.wording import is_plain
 
 
 def inside(folder: Path, name: str, manifest: str) -> Path:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from icgi.errors import IcgiError
-from icgi.model.names import escaped
+from icgi.wording import shown
 
 NAME = "writer.lock"
 
@@ -38,7 +38,7 @@ def holder(folder: Path) -> str:
         with (folder / NAME).open("rb") as file:
             found = json.loads(file.read(4096))
         who = f"process {int(found['pid'])} on {found['host']!s}"
-        return escaped(f"{who}, since {found['since']!s} ({found['command']!s})")
+        return shown(f"{who}, since {found['since']!s} ({found['command']!s})")
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 

@@ -1,20 +1,9 @@
-"""Names that may be printed: nothing in them moves a cursor, colours a terminal or hides itself."""
+"""Names of variables and states: nothing in them moves a cursor, colours a terminal or hides."""
 
-import unicodedata
 from collections.abc import Sequence
 
 from icgi.errors import ModelFormatError
-
-# Control characters, halves of characters, separators of lines and paragraphs.
-_REFUSED = ("Cc", "Cs", "Zl", "Zp")
-_TURNING = frozenset(
-    "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-)  # of writing direction
-
-
-def is_plain(name: str) -> bool:
-    """Whether a name is free of control characters; letters of any language are fine."""
-    return name.isprintable() or not any(map(_is_refused, name))
+from icgi.wording import is_plain, shown
 
 
 def check_names(names: Sequence[str], what: str) -> None:
@@ -24,16 +13,5 @@ def check_names(names: Sequence[str], what: str) -> None:
     for name in names:
         if not is_plain(name):
             raise ModelFormatError(
-                f"the name of a {what}, {escaped(name)!s}, holds control characters; rename it"
+                f"the name of a {what}, {shown(name)}, holds control characters; rename it"
             )
-
-
-def escaped(text: str) -> str:
-    """Text with its control characters written as escapes, for terminals and messages."""
-    if is_plain(text):
-        return text
-    return "".join(ascii(c)[1:-1] if _is_refused(c) else c for c in text)
-
-
-def _is_refused(character: str) -> bool:
-    return unicodedata.category(character) in _REFUSED or character in _TURNING

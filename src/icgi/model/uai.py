@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from icgi.errors import EvidenceError, IcgiError, ModelFormatError
 from icgi.model.graph import LARGEST_DENSE, FactorGraph, FloatArray, IntArray, assembled
-from icgi.model.names import is_plain
 from icgi.model.text import count_words, next_word, scopes, tables, whole_numbers
 from icgi.model.unpack import Bounded
+from icgi.wording import is_plain
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
