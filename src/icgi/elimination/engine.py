@@ -18,11 +18,11 @@ from icgi.elimination.branches import branch, combined
 from icgi.elimination.dense import eliminate_dense
 from icgi.elimination.joints import joint_marginals
 from icgi.elimination.layout import Layout, bond_cost
-from icgi.elimination.messages import message_marginals
+from icgi.elimination.messages import message_marginals, unary_factors
 from icgi.elimination.orders import find_layout, find_layouts, rule_seconds
 from icgi.elimination.passes import Cut
 from icgi.elimination.peel import Peeled, peel
-from icgi.elimination.potentials import Potentials, potentials
+from icgi.elimination.potentials import Potentials, potentials, seconds_apart
 from icgi.elimination.run import NEGATIVE, distance
 from icgi.elimination.sampling import Samples, draw, log_potential
 from icgi.errors import BudgetError, IcgiError
@@ -39,6 +39,7 @@ STEEP = 20.0
 # Spread of log Z, or distance of two layouts' answers, above which variables are enumerated.
 _BRANCH_SPREAD = 0.005
 _BRANCH_TARGET = 0.0025
+_SECONDS_PER_FACTOR = 4e-7  # to look at a factor once
 _SPEED = 1e8  # predicted cost that a pair of passes does in a second, roughly
 _LEAST_SETTINGS = {
     "rank": 1, "max_rank": 1, "iterations": 1, "env_weight": 0, "tolerance": 0, "exact_entries": 0,
@@ -89,6 +90,8 @@ class TensorTrainElimination:
         answers = 24.0 * model.n_variables * model.max_states
         if answers > budget.table_bytes:
             raise _too_large("the marginals alone", answers, budget)
+        if model.n_variables and _SECONDS_PER_FACTOR * model.n_factors >= clock.left:
+            return _unknown(model)
         probs = np.zeros((model.n_variables, model.max_states))
         errors = np.zeros_like(probs)
         parts = []
@@ -157,10 +160,11 @@ class TensorTrainElimination:
         ]  # fmt: skip
 
     def _connected(self, model: FactorGraph, clock: _Limits, rng: Generator) -> Marginals:
-        if clock.spent:
+        if seconds_apart(model) >= clock.left:
             return _unknown(model)
         pots = potentials(model)
-        if clock.spent:
+        # what comes now looks at every factor in Python, some of it several times
+        if clock.left <= 10 * _SECONDS_PER_FACTOR * model.n_factors:
             return _rough(pots, clock)
         if _even(pots) and model.n_variables > 1:
             order = _order(model, clock)
@@ -443,7 +447,8 @@ def _order(model: FactorGraph, clock: _Limits) -> Order | None:
     edges = len(neighbours(model)[1])
     complete = edges == model.n_variables * (model.n_variables - 1)
     quick = not complete and rule_seconds(edges) > 0.3 * clock.left
-    return greedy_order(model, "smallest-front" if quick else "min-fill")
+    rule = "smallest-front" if quick or complete else "min-fill"
+    return greedy_order(model, rule, seconds=0.5 * clock.left)
 
 
 def _even(pots: Potentials) -> bool:
@@ -454,8 +459,8 @@ def _even(pots: Potentials) -> bool:
 
 
 def _unknown(model: FactorGraph) -> Marginals:
-    """Answer where there was no time for anything: every state of a variable counts the same."""
-    probs = (np.arange(model.max_states) < model.cards[:, None]) / model.cards[:, None]
+    """Answer where there was no time for anything: what the factors of one variable say."""
+    probs = unary_factors(model)
     return Marginals(probs, Status.BUDGET_SPENT, std_error=_guess(probs), stats={"passes": 0.0})
 
 

@@ -5,15 +5,27 @@ import numpy as np
 from icgi.clock import Deadline
 from icgi.elimination.potentials import Potentials
 from icgi.kernels import kernel
-from icgi.model.graph import FloatArray
+from icgi.model.graph import FactorGraph, FloatArray
 
 _SWEEPS = 50
 
 
+def unary_factors(model: FactorGraph) -> FloatArray:
+    """Marginals n k of the factors of one variable alone, without taking the model apart."""
+    log = np.where(np.arange(model.max_states) < model.cards[:, None], 0.0, -np.inf)
+    for f in [f for f, scope in enumerate(model.scopes) if len(scope) == 1]:
+        log[model.scopes[f][0], : model.log_tables[f].size] += model.log_tables[f]
+    return _normalised(log)
+
+
 def unary_marginals(pots: Potentials) -> FloatArray:
     """Marginals n k of the unary parts alone."""
-    top = pots.unary.max(1, keepdims=True)
-    weight = np.exp(pots.unary - np.where(np.isfinite(top), top, 0.0))
+    return _normalised(pots.unary)
+
+
+def _normalised(log: FloatArray) -> FloatArray:
+    top = log.max(1, keepdims=True)
+    weight = np.exp(log - np.where(np.isfinite(top), top, 0.0))
     return np.asarray(weight / weight.sum(1, keepdims=True))
 
 
