@@ -14,8 +14,9 @@ from numpy.random import Generator
 from icgi.clock import Deadline
 from icgi.elimination.attempts import UNUSABLE_SPREAD, Attempt, attempt
 from icgi.elimination.batched import batched_passes, same_shape
-from icgi.elimination.branches import branch, combined
+from icgi.elimination.branches import branch, combined, passes_checks
 from icgi.elimination.dense import eliminate_dense
+from icgi.elimination.errors import Signals, estimated_error, standard_errors
 from icgi.elimination.joints import joint_marginals
 from icgi.elimination.layout import Layout, bond_cost
 from icgi.elimination.messages import message_marginals, unary_factors
@@ -45,6 +46,7 @@ _LEAST_SETTINGS = {
     "rank": 1, "max_rank": 1, "iterations": 1, "env_weight": 0, "tolerance": 0, "exact_entries": 0,
     "samples": 0, "spread": 0, "layouts": 1, "branches": 0, "steps": 0,
 }  # fmt: skip
+MOST_ERROR = 0.01  # estimated error, on average over the variables, of what is called converged
 _SHARE_FLOOR = 0.02  # effective sample share below which the samples contradict the train
 _RAW_GAP = 0.1  # mean |raw − reweighted| beyond noise that contradicts it, too
 
@@ -150,7 +152,7 @@ class TensorTrainElimination:
         return [
             Marginals(
                 done.probs(k), Status.CONVERGED, float(np.median(done.log_z_steps[k])),
-                std_error=_band(done.probs(k), float(spread[k]), None, None),
+                std_error=standard_errors(Signals("train", done.probs(k), float(spread[k]))),
                 stats={"spread": float(spread[k]), "eps_max": float(done.eps_max[k]),
                        "rank": float(rank), "negative": 0.0},
             )
@@ -184,8 +186,13 @@ class TensorTrainElimination:
         core_pots = potentials(peeled.core) if len(peeled.collected.order) else pots
         if fits and order and max(pots.steepness, core_pots.steepness) > STEEP:
             return _dense(model, order, clock) or _rough(pots, clock)
+        early = _rough(pots, clock, 0.1) if self.escalate else None
         found = self._compressed(peeled, core_pots, order if fits else None, clock, rng)
-        return found or _rough(pots, clock)
+        if found is None:
+            return early or _rough(pots, clock)
+        if early is None or min(found, early, key=_expected_error) is found:
+            return found
+        return replace(early, status=found.status, stats={**found.stats, "messages": 1.0})
 
     def _small(self, order: Order, clock: _Limits) -> bool:
         """Whether dense tables are small enough to be taken without a thought."""
@@ -199,7 +206,8 @@ class TensorTrainElimination:
         """
         rest = components(condition(model, {0: 0}).model)
         answers = [self._connected(part.model, clock, rng) for part in rest]
-        sound = all(a.status.trusted for a in answers)
+        leaf = not self.escalate
+        sound = all(a.status.trusted or (leaf and passes_checks(a)) for a in answers)
         log_z = _total([a.log_z for a in answers]) if sound else None
         status = Status.BUDGET_SPENT
         if log_z is not None:
@@ -337,10 +345,16 @@ class TensorTrainElimination:
         if found is root or (sound and level > doubt):
             return root
         stats = {**root.stats, **found.stats}
-        found = replace(found, std_error=_band(found.probs, level, None, None))
-        if found.status is Status.DIVERGED and clock.spent:
-            return replace(found, status=Status.BUDGET_SPENT, stats=stats)
-        return replace(found, stats=stats)
+        moved = {"root": np.abs(found.probs - root.probs)}
+        band = standard_errors(Signals("branches", found.probs, level, moved))
+        status = found.status
+        if status is not Status.EXACT and estimated_error(band) > MOST_ERROR:
+            status = Status.DIVERGED
+        if status is Status.DIVERGED and clock.spent:
+            status = Status.BUDGET_SPENT
+        exact = status is Status.EXACT
+        found = replace(found, status=status, std_error=None if exact else band, stats=stats)
+        return min(found, root, key=_expected_error)
 
     def _answer(
         self, peeled: Peeled, pots: Potentials, best: Attempt, clock: _Limits, rng: Generator
@@ -359,22 +373,20 @@ class TensorTrainElimination:
         drawn = True
         if self.samples and not clock.spent:
             drawn = self._check(peeled.core, pots, best, rng, stats)
-        status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
-        if best.sound and drawn:
-            exact = best.exact and pots.steepness <= STEEP
-            status = Status.EXACT if exact else Status.CONVERGED
         joints = joint_marginals(pots, best.layout, best.last, peeled.roots)
         probs = peeled.restore(best.last.probs, joints)
-        shifts = np.zeros_like(probs)
+        if best.sound and drawn and best.exact and pots.steepness <= STEEP:
+            return Marginals(probs, Status.EXACT, best.log_z, stats=stats)
+        moved = {}
         if len(best.history) > 1:
-            shift = np.abs(best.history[-1] - best.history[-2])
-            shifts[peeled.kept, : shift.shape[1]] = shift
-        apart = None
+            moved["change"] = np.abs(best.history[-1] - best.history[-2])
         if rough is not None:
-            apart = np.zeros_like(probs)
-            gap = np.abs(rough.last.probs - best.last.probs)
-            apart[peeled.kept, : gap.shape[1]] = gap
-        band = None if status is Status.EXACT else _band(probs, best.last.spread, shifts, apart)
+            moved["halving"] = np.abs(rough.last.probs - best.last.probs)
+        signals = Signals("train", best.last.probs, best.last.spread, moved)
+        band = peeled.restore_errors(standard_errors(signals), probs)
+        status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
+        if best.sound and drawn and estimated_error(band) <= MOST_ERROR:
+            status = Status.CONVERGED
         return Marginals(probs, status, best.log_z, std_error=band, stats=stats)
 
     def _check(
@@ -461,42 +473,24 @@ def _even(pots: Potentials) -> bool:
 def _unknown(model: FactorGraph) -> Marginals:
     """Answer where there was no time for anything: what the factors of one variable say."""
     probs = unary_factors(model)
-    return Marginals(probs, Status.BUDGET_SPENT, std_error=_guess(probs), stats={"passes": 0.0})
+    band = standard_errors(Signals("unary", probs))
+    return Marginals(probs, Status.BUDGET_SPENT, std_error=band, stats={"passes": 0.0})
 
 
-def _rough(pots: Potentials, clock: _Limits) -> Marginals:
-    """Answer where no train was finished: messages over pairs, or the unary parts."""
-    probs = message_marginals(pots, clock.deadline)
-    return Marginals(probs, Status.BUDGET_SPENT, std_error=_guess(probs), stats={"passes": 0.0})
+def _rough(pots: Potentials, clock: _Limits, share: float = 1.0) -> Marginals:
+    """Answer where no train was finished: messages over pairs, or the unary parts.
 
-
-def _guess(probs: FloatArray) -> FloatArray:
-    """Standard errors where nothing is known about the error."""
-    return np.asarray(0.5 * np.sqrt(probs * (1.0 - probs)))
-
-
-# σ = a · |change| + b · |half rank − rank| + c · spread · √(p (1 − p)), chosen on models whose
-# marginals are known (benchmarks/ttve_errors.py).
-_PER_CHANGE, _PER_HALVING, _PER_SPREAD, _LEAST_BAND = 1.0, 0.02, 0.15, 1e-9
-
-
-def _band(
-    probs: FloatArray, spread: float, change: FloatArray | None, halving: FloatArray | None
-) -> FloatArray:
-    """Standard errors n k from the signals of an answer; at most those of no knowledge."""
-    width = np.sqrt(probs * (1.0 - probs))
-    out = _PER_SPREAD * min(spread, 1e3) * width + _LEAST_BAND * (width > 0)
-    if change is not None:
-        out = out + _PER_CHANGE * np.nan_to_num(change)
-    if halving is not None:
-        out = out + _PER_HALVING * np.nan_to_num(halving)
-    return np.asarray(np.minimum(out, 0.5))
+    Takes at most a share of the time that is left.
+    """
+    heard = not (pots.wide or clock.spent)
+    probs = message_marginals(pots, clock.deadline.share(share))
+    band = standard_errors(Signals("messages" if heard else "unary", probs))
+    return Marginals(probs, Status.BUDGET_SPENT, std_error=band, stats={"passes": 0.0})
 
 
 def _expected_error(answer: Marginals) -> tuple[bool, float]:
-    """What answers are compared by: whether they are trusted, then the mean of their bands."""
-    band = answer.std_error
-    return not answer.status.trusted, 0.0 if band is None else float(band.sum(1).mean())
+    """What answers are compared by: whether they are trusted, then their estimated error."""
+    return not answer.status.trusted, estimated_error(answer.std_error)
 
 
 def _too_large(what: str, needed: float, budget: Budget) -> BudgetError:
@@ -550,7 +544,7 @@ def _total(values: list[float | None]) -> float | None:
     return float(sum(known)) if len(known) == len(values) else None
 
 
-_LEAST = {"sample_share", "angle"}
+_LEAST = {"sample_share", "angle", "passes"}
 _ADDED = {"eps_sum", "drift", "spread", "predicted_cost", "sample_log_z", "steps"}
 
 
