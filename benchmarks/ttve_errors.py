@@ -1,7 +1,7 @@
 """Error bars of `ttve`: the regression behind them, and how often they hold the truth.
 
     python benchmarks/ttve_errors.py --set development      answers and signals, kept in a folder
-    python benchmarks/ttve_errors.py --fit                  factors for src/icgi/elimination/errors.py
+    python benchmarks/ttve_errors.py --fit                  factors for icgi/elimination/errors.py
     python benchmarks/ttve_errors.py --set report           other models, with the factors in place
     python benchmarks/ttve_errors.py                        coverage and rank correlation of these
 
@@ -222,8 +222,9 @@ def table() -> None:
         cover = sum(x["held"] for x in found) / sum(x["states"] for x in found)
         rank = [x["rank"] for x in found if x["rank"] is not None]
         ratio = [2 * x["stated"] / max(x["error"], 1e-12) for x in found]
-        print(f"| {family} | {status} | {len(found)} | {cover:.3f} | "
-              f"{np.median(rank) if rank else math.nan:.2f} | {np.median(ratio):.2f} |")  # fmt: skip
+        middle = np.median(rank) if rank else math.nan
+        cells = (family, status, len(found), f"{cover:.3f}", f"{middle:.2f}")
+        print("|", *(f"{c} |" for c in (*cells, f"{np.median(ratio):.2f}")))
 
 
 def stored() -> list[dict]:

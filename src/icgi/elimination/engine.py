@@ -29,7 +29,7 @@ from icgi.elimination.sampling import Samples, draw, log_potential
 from icgi.errors import BudgetError, IcgiError
 from icgi.inference import Budget, Marginals, Status, infer, require_device
 from icgi.model.condition import Evidence, condition
-from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, greedy_order, neighbours
 from icgi.model.reduce import components
 
@@ -108,6 +108,8 @@ class TensorTrainElimination:
             constant = sum(float(t) for t in model.log_tables)
             return Marginals(probs, Status.EXACT, constant)
         status = max((p.status for p in parts), key=_SEVERITY.index)
+        known = (model.cards < 2)[:, None] | (np.arange(model.max_states) >= model.cards[:, None])
+        errors[known] = 0.0
         return Marginals(
             probs,
             status,

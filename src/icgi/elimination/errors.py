@@ -47,7 +47,7 @@ class Signals:
         return np.stack(out, -1)
 
 
-# By kind of signals: the factors of `Signals.features`, as found by benchmarks/ttve_errors.py --fit.
+# By kind of signals: factors of `Signals.features`, from benchmarks/ttve_errors.py --fit.
 _FACTORS: dict[str, tuple[float, ...]] = {
     "branches+root": (-0.687, 0.388, 0.894, 0.094, -0.104),
     "messages": (-0.522, 0.200, 0.0),

@@ -54,8 +54,9 @@ class Potentials:
 
 
 def seconds_apart(model: FactorGraph) -> float:
-    """Seconds that `potentials` takes, roughly: by factors, and by entries and axes of wide ones."""
-    wide = sum(t.size * t.ndim for t in model.log_tables if t.ndim > 2)
+    """Seconds that `potentials` takes, roughly: by factors, and by entries of wide ones."""
+    arity = np.fromiter(map(len, model.scopes), np.int64, model.n_factors)
+    wide = sum(int(arity[f]) * model.log_tables[f].size for f in np.flatnonzero(arity > 2))
     return 1e-6 * model.n_factors + 1e-8 * wide
 
 
