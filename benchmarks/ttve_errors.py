@@ -223,7 +223,8 @@ def table() -> None:
         rank = [x["rank"] for x in found if x["rank"] is not None]
         ratio = [2 * x["stated"] / max(x["error"], 1e-12) for x in found]
         middle = np.median(rank) if rank else math.nan
-        cells = (family, status, len(found), f"{cover:.3f}", f"{middle:.2f}")
+        over = ranks(np.array([x["stated"] for x in found]), np.array([x["error"] for x in found]))
+        cells = (family, status, len(found), f"{cover:.3f}", f"{middle:.2f}", over or "–")
         print("|", *(f"{c} |" for c in (*cells, f"{np.median(ratio):.2f}")))
 
 

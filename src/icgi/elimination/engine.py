@@ -349,6 +349,9 @@ class TensorTrainElimination:
         stats = {**root.stats, **found.stats}
         moved = {"root": np.abs(found.probs - root.probs)}
         band = standard_errors(Signals("branches", found.probs, level, moved))
+        # of leaves that fail their checks nothing is known
+        unsound = found.stats.get("unsound", 1.0)
+        band = np.maximum(band, unsound * standard_errors(Signals("unary", found.probs)))
         status = found.status
         if status is not Status.EXACT and estimated_error(band) > MOST_ERROR:
             status = Status.DIVERGED
