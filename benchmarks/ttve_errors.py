@@ -59,7 +59,7 @@ SETTINGS = ((16, 64, 3.0), (4, 4, 3.0), (16, 64, 0.15))
 
 # Nothing is known of these: errors in proportion to a power of √(p(1 − p)), so that a state that is
 # all but certain has a band that says so.
-WIDTH = {"messages": 0.2, "unary": 0.2}
+WIDTH = {"fixed point": 0.2, "messages": 0.2, "unary": 0.2}
 
 
 def models(which: str):
@@ -214,10 +214,10 @@ def table() -> None:
     for x in stored():
         if x["set"] == "report" and "held" in x and x["states"]:
             groups[x["family"], x["status"]].append(x)
-    print(
-        "| family | status | answers | coverage | median rank correlation | stated / true error |"
-    )
-    print("|---|---|---|---|---|---|")
+    print("Rank correlation of stated and true error: over the states of an answer (median), and")
+    print("over answers. The stated error is a standard error, doubled to compare with ‖p − q‖₁.\n")
+    print("| family | status | answers | coverage | of states | of answers | stated / true error |")
+    print("|---|---|---|---|---|---|---|")
     for (family, status), found in sorted(groups.items(), key=lambda item: item[0][::-1]):
         cover = sum(x["held"] for x in found) / sum(x["states"] for x in found)
         rank = [x["rank"] for x in found if x["rank"] is not None]

@@ -192,7 +192,10 @@ class TensorTrainElimination:
         found = self._compressed(peeled, core_pots, order if fits else None, clock, rng)
         if found is None:
             return early or _rough(pots, clock)
-        if early is None or min(found, early, key=_expected_error) is found:
+        if clock.spent and found.status is Status.DIVERGED:
+            found = replace(found, status=Status.BUDGET_SPENT)
+        # a mixture of branches is better than messages nearly always, docs/engines/ttve.md
+        if early is None or "branches" in found.stats or not _clearly_better(early, found):
             return found
         return replace(early, status=found.status, stats={**found.stats, "messages": 1.0})
 
@@ -270,8 +273,8 @@ class TensorTrainElimination:
             good &= max([best.last.spread, *apart]) <= _BRANCH_SPREAD
             if not good and self.escalate and not clock.spent:
                 answer = self._branched(model, answer, rank, clock, rng)
-            # a later answer replaces an earlier one only where it claims less error
-            kept = answer if kept is None else min(kept, answer, key=_expected_error)
+            # a later answer, perhaps cut short, replaces an earlier one only if clearly better
+            kept = answer if kept is None or _clearly_better(answer, kept) else kept
             wider = 2 * rank <= self.max_rank
             unfinished = answer.status is Status.DIVERGED
             if good or not self.escalate or clock.spent or not unfinished or not wider:
@@ -359,7 +362,7 @@ class TensorTrainElimination:
             status = Status.BUDGET_SPENT
         exact = status is Status.EXACT
         found = replace(found, status=status, std_error=None if exact else band, stats=stats)
-        return min(found, root, key=_expected_error)
+        return found if _unusable(root) else min(found, root, key=_expected_error)
 
     def _answer(
         self, peeled: Peeled, pots: Potentials, best: Attempt, clock: _Limits, rng: Generator
@@ -388,7 +391,10 @@ class TensorTrainElimination:
         if rough is not None:
             moved["halving"] = np.abs(rough.last.probs - best.last.probs)
         signals = Signals("train", best.last.probs, best.last.spread, moved)
-        band = peeled.restore_errors(standard_errors(signals), probs)
+        errors = standard_errors(signals)
+        if best.unusable:
+            errors = np.maximum(errors, standard_errors(Signals("unary", best.last.probs)))
+        band = peeled.restore_errors(errors, probs)
         status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
         if best.sound and drawn and estimated_error(band) <= MOST_ERROR:
             status = Status.CONVERGED
@@ -488,14 +494,22 @@ def _rough(pots: Potentials, clock: _Limits, share: float = 1.0) -> Marginals:
     Takes at most a share of the time that is left.
     """
     heard = not (pots.wide or clock.spent)
-    probs = message_marginals(pots, clock.deadline.share(share))
-    band = standard_errors(Signals("messages" if heard else "unary", probs))
+    probs, at_rest = message_marginals(pots, clock.deadline.share(share))
+    way = ("fixed point" if at_rest else "messages") if heard else "unary"
+    band = standard_errors(Signals(way, probs))
     return Marginals(probs, Status.BUDGET_SPENT, std_error=band, stats={"passes": 0.0})
 
 
 def _expected_error(answer: Marginals) -> tuple[bool, float]:
     """What answers are compared by: whether they are trusted, then their estimated error."""
     return not answer.status.trusted, estimated_error(answer.std_error)
+
+
+def _clearly_better(answer: Marginals, other: Marginals) -> bool:
+    """Whether an answer is trusted and the other not, or states less error by a fifth."""
+    doubtful, error = _expected_error(answer)
+    other_doubtful, other_error = _expected_error(other)
+    return (doubtful, error) < (other_doubtful, 0.8 * other_error)
 
 
 def _too_large(what: str, needed: float, budget: Budget) -> BudgetError:
