@@ -21,6 +21,7 @@ UNUSABLE_SPREAD = 0.5
 UNCUT_ONCE = 1e-6  # discarded weight of a single pair of passes, whose change is not known
 EXACT_SHARE = 1e-13  # discarded weight that is rounding
 _UNCUT = 1e-9  # discarded weight that no missing rank explains
+_SECONDS_PER_WIDE = 3e-4  # to turn a wide factor into a train
 _LEAST_ANGLE = math.log(1e-5)  # cancellation that leaves ten digits
 
 
@@ -109,6 +110,8 @@ def attempt(
 
     Of the passes only the best and the last are kept: their tapes are what takes the memory.
     """
+    if _SECONDS_PER_WIDE * len(pots.wide) >= deadline.left:
+        return None
     env = _annealed(pots, layout, cut._replace(qr=False), deadline) if anneal else None
     numbers = weights(pots, layout)
     best: Pass | None = None

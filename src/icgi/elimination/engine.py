@@ -24,7 +24,7 @@ from icgi.elimination.orders import find_layout, find_layouts, rule_seconds
 from icgi.elimination.passes import Cut
 from icgi.elimination.peel import Peeled, peel
 from icgi.elimination.potentials import Potentials, potentials, seconds_apart
-from icgi.elimination.run import NEGATIVE, distance
+from icgi.elimination.run import NEGATIVE, OutOfTimeError, distance
 from icgi.elimination.sampling import Samples, draw, log_potential
 from icgi.errors import BudgetError, IcgiError
 from icgi.inference import Budget, Marginals, Status, infer, require_device
@@ -380,9 +380,10 @@ class TensorTrainElimination:
                 stats["halving"] = distance(rough.last.probs, best.last.probs)
         drawn = True
         if self.samples and not clock.spent:
-            drawn = self._check(peeled.core, pots, best, rng, stats)
-        joints = joint_marginals(pots, best.layout, best.last, peeled.roots)
+            drawn = self._check(peeled.core, pots, best, clock, rng, stats)
+        joints = joint_marginals(pots, best.layout, best.last, peeled.roots, clock.deadline)
         probs = peeled.restore(best.last.probs, joints)
+        drawn &= len(joints) == len(peeled.roots)
         if best.sound and drawn and best.exact and pots.steepness <= STEEP:
             return Marginals(probs, Status.EXACT, best.log_z, stats=stats)
         moved = {}
@@ -405,11 +406,20 @@ class TensorTrainElimination:
         model: FactorGraph,
         pots: Potentials,
         best: Attempt,
+        clock: _Limits,
         rng: Generator,
         stats: dict[str, float],
     ) -> bool:
-        """Importance weights of samples from the train; whether they agree with the raw answer."""
-        states, log_q = draw(model, pots, best.layout, best.last.forward, self.samples, rng)
+        """Importance weights of samples from the train; whether they agree with the raw answer.
+
+        Without the time to draw them there is nothing to disagree.
+        """
+        try:
+            states, log_q = draw(
+                model, pots, best.layout, best.last.forward, self.samples, rng, clock.deadline
+            )
+        except OutOfTimeError:
+            return True
         drawn = Samples(states, log_q, log_potential(model, states))
         gap = distance(drawn.marginals(model.cards), best.last.probs)
         noise = 1.0 / math.sqrt(max(1.0, drawn.share * self.samples))

@@ -47,12 +47,15 @@ class Peeled:
         """Marginals n k of the whole model from those of the core and joint ones of its `roots`.
 
         What is negative or impossible in them does not count; where nothing is left, all that is
-        possible counts the same.
+        possible counts the same. Without a joint marginal its variables count as independent.
         """
         given = {}
         for v, scope in self._roots().items():
-            one = len(scope) == 1
-            found = probs[scope[0], : self.core.cards[scope[0]]] if one else joints[scope]
+            found = joints.get(scope)
+            if found is None:
+                found = np.ones(())
+                for i in scope:
+                    found = np.multiply.outer(found, probs[i, : self.core.cards[i]])
             possible = ~np.isneginf(self.collected.messages[v])
             sound = np.where(possible & np.isfinite(found), found, 0.0).clip(0.0)
             sound = sound if sound.any() else 1.0 * possible
