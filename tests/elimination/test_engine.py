@@ -167,8 +167,9 @@ def test_escalation_mends_what_a_small_rank_breaks() -> None:
 def test_cold_hopeless_models_are_called_diverged(seed: int, steps: int | None) -> None:
     model = FAMILIES["ea3d"].sample(np.random.default_rng(seed), L=5, beta=4.0)
     engine = TensorTrainElimination(
-        rank=2, max_rank=2, exact_entries=0, halving=False, iterations=2, samples=0, steps=steps
-    )
+        rank=2, max_rank=2, exact_entries=0, halving=False, iterations=2, samples=0, steps=steps,
+        branches=8,
+    )  # fmt: skip
     found = zoo.run(engine, model)
     assert found.status is Status.DIVERGED
     assert found.stats["unsound"] > 0.01 or found.stats["spread"] > SOUND_SPREAD  # and says why

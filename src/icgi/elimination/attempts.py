@@ -18,8 +18,10 @@ from icgi.model.graph import FloatArray
 # ten orders of magnitude (docs/engines/ttve.md); above this an answer is not trusted.
 SOUND_SPREAD = 0.05
 UNUSABLE_SPREAD = 0.5
+UNCUT_ONCE = 1e-6  # discarded weight of a single pair of passes, whose change is not known
 EXACT_SHARE = 1e-13  # discarded weight that is rounding
 _UNCUT = 1e-9  # discarded weight that no missing rank explains
+_SECONDS_PER_WIDE = 3e-4  # to turn a wide factor into a train
 _LEAST_ANGLE = math.log(1e-5)  # cancellation that leaves ten digits
 
 
@@ -42,7 +44,8 @@ class Attempt:
     def sound(self) -> bool:
         """Whether the answer passes its own checks."""
         # after a single pass the change is not known: then next to nothing may have been cut
-        calm = self.change <= SOUND_SPREAD or (len(self.history) == 1 and self.last.eps_max < 1e-6)
+        once = len(self.history) == 1 and self.last.eps_max < UNCUT_ONCE
+        calm = self.change <= SOUND_SPREAD or once
         return self.last.negative == 0.0 and self.last.spread <= SOUND_SPREAD and calm
 
     @property
@@ -107,6 +110,8 @@ def attempt(
 
     Of the passes only the best and the last are kept: their tapes are what takes the memory.
     """
+    if _SECONDS_PER_WIDE * len(pots.wide) >= deadline.left:
+        return None
     env = _annealed(pots, layout, cut._replace(qr=False), deadline) if anneal else None
     numbers = weights(pots, layout)
     best: Pass | None = None

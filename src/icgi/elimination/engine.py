@@ -14,21 +14,22 @@ from numpy.random import Generator
 from icgi.clock import Deadline
 from icgi.elimination.attempts import UNUSABLE_SPREAD, Attempt, attempt
 from icgi.elimination.batched import batched_passes, same_shape
-from icgi.elimination.branches import branch, combined
+from icgi.elimination.branches import branch, combined, passes_checks
 from icgi.elimination.dense import eliminate_dense
+from icgi.elimination.errors import Signals, estimated_error, standard_errors
 from icgi.elimination.joints import joint_marginals
 from icgi.elimination.layout import Layout, bond_cost
-from icgi.elimination.messages import message_marginals
+from icgi.elimination.messages import message_marginals, unary_factors
 from icgi.elimination.orders import find_layout, find_layouts, rule_seconds
 from icgi.elimination.passes import Cut
 from icgi.elimination.peel import Peeled, peel
-from icgi.elimination.potentials import Potentials, potentials
-from icgi.elimination.run import NEGATIVE, distance
+from icgi.elimination.potentials import Potentials, potentials, seconds_apart
+from icgi.elimination.run import NEGATIVE, OutOfTimeError, distance
 from icgi.elimination.sampling import Samples, draw, log_potential
 from icgi.errors import BudgetError, IcgiError
 from icgi.inference import Budget, Marginals, Status, infer, require_device
 from icgi.model.condition import Evidence, condition
-from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, greedy_order, neighbours
 from icgi.model.reduce import components
 
@@ -39,11 +40,13 @@ STEEP = 20.0
 # Spread of log Z, or distance of two layouts' answers, above which variables are enumerated.
 _BRANCH_SPREAD = 0.005
 _BRANCH_TARGET = 0.0025
+_SECONDS_PER_FACTOR = 4e-7  # to look at a factor once
 _SPEED = 1e8  # predicted cost that a pair of passes does in a second, roughly
 _LEAST_SETTINGS = {
     "rank": 1, "max_rank": 1, "iterations": 1, "env_weight": 0, "tolerance": 0, "exact_entries": 0,
     "samples": 0, "spread": 0, "layouts": 1, "branches": 0, "steps": 0,
 }  # fmt: skip
+MOST_ERROR = 0.01  # estimated error, on average over the variables, of what is called converged
 _SHARE_FLOOR = 0.02  # effective sample share below which the samples contradict the train
 _RAW_GAP = 0.1  # mean |raw − reweighted| beyond noise that contradicts it, too
 
@@ -89,6 +92,8 @@ class TensorTrainElimination:
         answers = 24.0 * model.n_variables * model.max_states
         if answers > budget.table_bytes:
             raise _too_large("the marginals alone", answers, budget)
+        if model.n_variables and _SECONDS_PER_FACTOR * model.n_factors >= clock.left:
+            return _unknown(model)
         probs = np.zeros((model.n_variables, model.max_states))
         errors = np.zeros_like(probs)
         parts = []
@@ -103,6 +108,8 @@ class TensorTrainElimination:
             constant = sum(float(t) for t in model.log_tables)
             return Marginals(probs, Status.EXACT, constant)
         status = max((p.status for p in parts), key=_SEVERITY.index)
+        known = (model.cards < 2)[:, None] | (np.arange(model.max_states) >= model.cards[:, None])
+        errors[known] = 0.0
         return Marginals(
             probs,
             status,
@@ -147,7 +154,7 @@ class TensorTrainElimination:
         return [
             Marginals(
                 done.probs(k), Status.CONVERGED, float(np.median(done.log_z_steps[k])),
-                std_error=_band(done.probs(k), float(spread[k]), None, None),
+                std_error=standard_errors(Signals("train", done.probs(k), float(spread[k]))),
                 stats={"spread": float(spread[k]), "eps_max": float(done.eps_max[k]),
                        "rank": float(rank), "negative": 0.0},
             )
@@ -157,10 +164,11 @@ class TensorTrainElimination:
         ]  # fmt: skip
 
     def _connected(self, model: FactorGraph, clock: _Limits, rng: Generator) -> Marginals:
-        if clock.spent:
+        if seconds_apart(model) >= clock.left:
             return _unknown(model)
         pots = potentials(model)
-        if clock.spent:
+        # what comes now looks at every factor in Python, some of it several times
+        if clock.left <= 10 * _SECONDS_PER_FACTOR * model.n_factors:
             return _rough(pots, clock)
         if _even(pots) and model.n_variables > 1:
             order = _order(model, clock)
@@ -180,8 +188,16 @@ class TensorTrainElimination:
         core_pots = potentials(peeled.core) if len(peeled.collected.order) else pots
         if fits and order and max(pots.steepness, core_pots.steepness) > STEEP:
             return _dense(model, order, clock) or _rough(pots, clock)
+        early = _rough(pots, clock, 0.1) if self.escalate else None
         found = self._compressed(peeled, core_pots, order if fits else None, clock, rng)
-        return found or _rough(pots, clock)
+        if found is None:
+            return early or _rough(pots, clock)
+        if clock.spent and found.status is Status.DIVERGED:
+            found = replace(found, status=Status.BUDGET_SPENT)
+        # a mixture of branches is better than messages nearly always, docs/engines/ttve.md
+        if early is None or "branches" in found.stats or not _clearly_better(early, found):
+            return found
+        return replace(early, status=found.status, stats={**found.stats, "messages": 1.0})
 
     def _small(self, order: Order, clock: _Limits) -> bool:
         """Whether dense tables are small enough to be taken without a thought."""
@@ -195,7 +211,8 @@ class TensorTrainElimination:
         """
         rest = components(condition(model, {0: 0}).model)
         answers = [self._connected(part.model, clock, rng) for part in rest]
-        sound = all(a.status.trusted for a in answers)
+        leaf = not self.escalate
+        sound = all(a.status.trusted or (leaf and passes_checks(a)) for a in answers)
         log_z = _total([a.log_z for a in answers]) if sound else None
         status = Status.BUDGET_SPENT
         if log_z is not None:
@@ -256,8 +273,8 @@ class TensorTrainElimination:
             good &= max([best.last.spread, *apart]) <= _BRANCH_SPREAD
             if not good and self.escalate and not clock.spent:
                 answer = self._branched(model, answer, rank, clock, rng)
-            # a later answer replaces an earlier one only where it claims less error
-            kept = answer if kept is None else min(kept, answer, key=_expected_error)
+            # a later answer, perhaps cut short, replaces an earlier one only if clearly better
+            kept = answer if kept is None or _clearly_better(answer, kept) else kept
             wider = 2 * rank <= self.max_rank
             unfinished = answer.status is Status.DIVERGED
             if good or not self.escalate or clock.spent or not unfinished or not wider:
@@ -333,10 +350,19 @@ class TensorTrainElimination:
         if found is root or (sound and level > doubt):
             return root
         stats = {**root.stats, **found.stats}
-        found = replace(found, std_error=_band(found.probs, level, None, None))
-        if found.status is Status.DIVERGED and clock.spent:
-            return replace(found, status=Status.BUDGET_SPENT, stats=stats)
-        return replace(found, stats=stats)
+        moved = {"root": np.abs(found.probs - root.probs)}
+        band = standard_errors(Signals("branches", found.probs, level, moved))
+        # of leaves that fail their checks nothing is known
+        unsound = found.stats.get("unsound", 1.0)
+        band = np.maximum(band, unsound * standard_errors(Signals("unary", found.probs)))
+        status = found.status
+        if status is not Status.EXACT and estimated_error(band) > MOST_ERROR:
+            status = Status.DIVERGED
+        if status is Status.DIVERGED and clock.spent:
+            status = Status.BUDGET_SPENT
+        exact = status is Status.EXACT
+        found = replace(found, status=status, std_error=None if exact else band, stats=stats)
+        return found if _unusable(root) else min(found, root, key=_expected_error)
 
     def _answer(
         self, peeled: Peeled, pots: Potentials, best: Attempt, clock: _Limits, rng: Generator
@@ -354,23 +380,25 @@ class TensorTrainElimination:
                 stats["halving"] = distance(rough.last.probs, best.last.probs)
         drawn = True
         if self.samples and not clock.spent:
-            drawn = self._check(peeled.core, pots, best, rng, stats)
-        status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
-        if best.sound and drawn:
-            exact = best.exact and pots.steepness <= STEEP
-            status = Status.EXACT if exact else Status.CONVERGED
-        joints = joint_marginals(pots, best.layout, best.last, peeled.roots)
+            drawn = self._check(peeled.core, pots, best, clock, rng, stats)
+        joints = joint_marginals(pots, best.layout, best.last, peeled.roots, clock.deadline)
         probs = peeled.restore(best.last.probs, joints)
-        shifts = np.zeros_like(probs)
+        drawn &= len(joints) == len(peeled.roots)
+        if best.sound and drawn and best.exact and pots.steepness <= STEEP:
+            return Marginals(probs, Status.EXACT, best.log_z, stats=stats)
+        moved = {}
         if len(best.history) > 1:
-            shift = np.abs(best.history[-1] - best.history[-2])
-            shifts[peeled.kept, : shift.shape[1]] = shift
-        apart = None
+            moved["change"] = np.abs(best.history[-1] - best.history[-2])
         if rough is not None:
-            apart = np.zeros_like(probs)
-            gap = np.abs(rough.last.probs - best.last.probs)
-            apart[peeled.kept, : gap.shape[1]] = gap
-        band = None if status is Status.EXACT else _band(probs, best.last.spread, shifts, apart)
+            moved["halving"] = np.abs(rough.last.probs - best.last.probs)
+        signals = Signals("train", best.last.probs, best.last.spread, moved)
+        errors = standard_errors(signals)
+        if best.unusable:
+            errors = np.maximum(errors, standard_errors(Signals("unary", best.last.probs)))
+        band = peeled.restore_errors(errors, probs)
+        status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
+        if best.sound and drawn and estimated_error(band) <= MOST_ERROR:
+            status = Status.CONVERGED
         return Marginals(probs, status, best.log_z, std_error=band, stats=stats)
 
     def _check(
@@ -378,11 +406,20 @@ class TensorTrainElimination:
         model: FactorGraph,
         pots: Potentials,
         best: Attempt,
+        clock: _Limits,
         rng: Generator,
         stats: dict[str, float],
     ) -> bool:
-        """Importance weights of samples from the train; whether they agree with the raw answer."""
-        states, log_q = draw(model, pots, best.layout, best.last.forward, self.samples, rng)
+        """Importance weights of samples from the train; whether they agree with the raw answer.
+
+        Without the time to draw them there is nothing to disagree.
+        """
+        try:
+            states, log_q = draw(
+                model, pots, best.layout, best.last.forward, self.samples, rng, clock.deadline
+            )
+        except OutOfTimeError:
+            return True
         drawn = Samples(states, log_q, log_potential(model, states))
         gap = distance(drawn.marginals(model.cards), best.last.probs)
         noise = 1.0 / math.sqrt(max(1.0, drawn.share * self.samples))
@@ -443,7 +480,8 @@ def _order(model: FactorGraph, clock: _Limits) -> Order | None:
     edges = len(neighbours(model)[1])
     complete = edges == model.n_variables * (model.n_variables - 1)
     quick = not complete and rule_seconds(edges) > 0.3 * clock.left
-    return greedy_order(model, "smallest-front" if quick else "min-fill")
+    rule = "smallest-front" if quick or complete else "min-fill"
+    return greedy_order(model, rule, seconds=0.5 * clock.left)
 
 
 def _even(pots: Potentials) -> bool:
@@ -454,44 +492,34 @@ def _even(pots: Potentials) -> bool:
 
 
 def _unknown(model: FactorGraph) -> Marginals:
-    """Answer where there was no time for anything: every state of a variable counts the same."""
-    probs = (np.arange(model.max_states) < model.cards[:, None]) / model.cards[:, None]
-    return Marginals(probs, Status.BUDGET_SPENT, std_error=_guess(probs), stats={"passes": 0.0})
+    """Answer where there was no time for anything: what the factors of one variable say."""
+    probs = unary_factors(model)
+    band = standard_errors(Signals("unary", probs))
+    return Marginals(probs, Status.BUDGET_SPENT, std_error=band, stats={"passes": 0.0})
 
 
-def _rough(pots: Potentials, clock: _Limits) -> Marginals:
-    """Answer where no train was finished: messages over pairs, or the unary parts."""
-    probs = message_marginals(pots, clock.deadline)
-    return Marginals(probs, Status.BUDGET_SPENT, std_error=_guess(probs), stats={"passes": 0.0})
+def _rough(pots: Potentials, clock: _Limits, share: float = 1.0) -> Marginals:
+    """Answer where no train was finished: messages over pairs, or the unary parts.
 
-
-def _guess(probs: FloatArray) -> FloatArray:
-    """Standard errors where nothing is known about the error."""
-    return np.asarray(0.5 * np.sqrt(probs * (1.0 - probs)))
-
-
-# σ = a · |change| + b · |half rank − rank| + c · spread · √(p (1 − p)), chosen on models whose
-# marginals are known (benchmarks/ttve_errors.py).
-_PER_CHANGE, _PER_HALVING, _PER_SPREAD, _LEAST_BAND = 1.0, 0.02, 0.15, 1e-9
-
-
-def _band(
-    probs: FloatArray, spread: float, change: FloatArray | None, halving: FloatArray | None
-) -> FloatArray:
-    """Standard errors n k from the signals of an answer; at most those of no knowledge."""
-    width = np.sqrt(probs * (1.0 - probs))
-    out = _PER_SPREAD * min(spread, 1e3) * width + _LEAST_BAND * (width > 0)
-    if change is not None:
-        out = out + _PER_CHANGE * np.nan_to_num(change)
-    if halving is not None:
-        out = out + _PER_HALVING * np.nan_to_num(halving)
-    return np.asarray(np.minimum(out, 0.5))
+    Takes at most a share of the time that is left.
+    """
+    heard = not (pots.wide or clock.spent)
+    probs, at_rest = message_marginals(pots, clock.deadline.share(share))
+    way = ("fixed point" if at_rest else "messages") if heard else "unary"
+    band = standard_errors(Signals(way, probs))
+    return Marginals(probs, Status.BUDGET_SPENT, std_error=band, stats={"passes": 0.0})
 
 
 def _expected_error(answer: Marginals) -> tuple[bool, float]:
-    """What answers are compared by: whether they are trusted, then the mean of their bands."""
-    band = answer.std_error
-    return not answer.status.trusted, 0.0 if band is None else float(band.sum(1).mean())
+    """What answers are compared by: whether they are trusted, then their estimated error."""
+    return not answer.status.trusted, estimated_error(answer.std_error)
+
+
+def _clearly_better(answer: Marginals, other: Marginals) -> bool:
+    """Whether an answer is trusted and the other not, or states less error by a fifth."""
+    doubtful, error = _expected_error(answer)
+    other_doubtful, other_error = _expected_error(other)
+    return (doubtful, error) < (other_doubtful, 0.8 * other_error)
 
 
 def _too_large(what: str, needed: float, budget: Budget) -> BudgetError:
@@ -545,7 +573,7 @@ def _total(values: list[float | None]) -> float | None:
     return float(sum(known)) if len(known) == len(values) else None
 
 
-_LEAST = {"sample_share", "angle"}
+_LEAST = {"sample_share", "angle", "passes"}
 _ADDED = {"eps_sum", "drift", "spread", "predicted_cost", "sample_log_z", "steps"}
 
 

@@ -5,25 +5,38 @@ import numpy as np
 from icgi.clock import Deadline
 from icgi.elimination.potentials import Potentials
 from icgi.kernels import kernel
-from icgi.model.graph import FloatArray
+from icgi.model.graph import FactorGraph, FloatArray
 
 _SWEEPS = 50
+_AT_REST = 1e-3  # largest change of a message in the last sweep
+
+
+def unary_factors(model: FactorGraph) -> FloatArray:
+    """Marginals n k of the factors of one variable alone, without taking the model apart."""
+    log = np.where(np.arange(model.max_states) < model.cards[:, None], 0.0, -np.inf)
+    for f in [f for f, scope in enumerate(model.scopes) if len(scope) == 1]:
+        log[model.scopes[f][0], : model.log_tables[f].size] += model.log_tables[f]
+    return _normalised(log)
 
 
 def unary_marginals(pots: Potentials) -> FloatArray:
     """Marginals n k of the unary parts alone."""
-    top = pots.unary.max(1, keepdims=True)
-    weight = np.exp(pots.unary - np.where(np.isfinite(top), top, 0.0))
+    return _normalised(pots.unary)
+
+
+def _normalised(log: FloatArray) -> FloatArray:
+    top = log.max(1, keepdims=True)
+    weight = np.exp(log - np.where(np.isfinite(top), top, 0.0))
     return np.asarray(weight / weight.sum(1, keepdims=True))
 
 
-def message_marginals(pots: Potentials, deadline: Deadline) -> FloatArray:
-    """Beliefs n k of sequential sum-product over the pairs, as far as the time reaches.
+def message_marginals(pots: Potentials, deadline: Deadline) -> tuple[FloatArray, bool]:
+    """Beliefs n k of sequential sum-product over the pairs, and whether they came to rest.
 
     Larger factors count by their effects on single variables only, which are in the unary parts.
     """
     if not pots.pair.size or deadline.passed:
-        return unary_marginals(pots)
+        return unary_marginals(pots), False
     sizes = np.diff(pots.pair_start)
     peaks = np.maximum.reduceat(pots.pair, pots.pair_start[:-1])
     pair = np.exp(pots.pair - np.repeat(np.where(np.isfinite(peaks), peaks, 0.0), sizes))
@@ -32,12 +45,11 @@ def message_marginals(pots: Potentials, deadline: Deadline) -> FloatArray:
     back[order[:, 0]], back[order[:, 1]] = order[:, 1], order[:, 0]
     unary = unary_marginals(pots)
     with deadline.flag() as stop:
-        return np.asarray(
-            _messages(
-                pots.cards, unary, pots.near_start, pots.near, pots.near_pair, back,
-                pots.pair_first, pots.pair_start, pair, _SWEEPS, stop,
-            )
+        probs, change = _messages(
+            pots.cards, unary, pots.near_start, pots.near, pots.near_pair, back,
+            pots.pair_first, pots.pair_start, pair, _SWEEPS, stop,
         )  # fmt: skip
+        return np.asarray(probs), change < _AT_REST and not stop[0]
 
 
 @kernel
@@ -49,6 +61,8 @@ def _messages(  # type: ignore[no-untyped-def]
     messages = np.zeros((len(near), k))  # logarithm of what the entry's owner hears
     cavity = np.empty(k)
     heard = np.empty(k)
+    sent = np.empty(k)
+    change = np.inf
     for sweep in range(sweeps):
         change = 0.0
         for t in range(n):
@@ -77,12 +91,11 @@ def _messages(  # type: ignore[no-untyped-def]
                             total += cavity[x] * pair[at + x * cards[u] + y]
                         else:
                             total += cavity[x] * pair[at + y * d + x]
-                    value = np.log(max(total, 1e-300))
-                    peak = max(peak, value)
-                    change = max(change, abs(np.exp(value) - np.exp(messages[to, y])))
-                    messages[to, y] = value
+                    sent[y] = np.log(max(total, 1e-300))
+                    peak = max(peak, sent[y])
                 for y in range(cards[u]):
-                    messages[to, y] -= peak
+                    change = max(change, abs(np.exp(sent[y] - peak) - np.exp(messages[to, y])))
+                    messages[to, y] = sent[y] - peak
         if stop[0] or change < 1e-9:
             break
     out = np.zeros((n, k))
@@ -99,4 +112,4 @@ def _messages(  # type: ignore[no-untyped-def]
             total += out[v, x]
         for x in range(cards[v]):
             out[v, x] /= total
-    return out
+    return out, change
