@@ -222,7 +222,7 @@ def test_almost_certain_variables_keep_their_variance(as_potts: bool) -> None:
 
 def test_memory_is_predicted() -> None:
     with pytest.raises(BudgetError, match="fewer replicas"):
-        zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(table_bytes=1000))
+        zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(table_bytes=5000))
 
 
 def test_levels_follow_the_difficulty() -> None:
