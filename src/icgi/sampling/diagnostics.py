@@ -66,7 +66,7 @@ def summarise(
     return Summary(mean, error, deviation, split_rhat(total, square, length), ess)
 
 
-def student(within: FloatArray, between: FloatArray, degrees: int) -> FloatArray:
+def student(within: FloatArray, between: FloatArray, degrees: float) -> FloatArray:
     """Factor for which a normal 90 % band has the width of Student's.
 
     Errors that the few ensembles decide have `degrees` of freedom, those of batches have many.
