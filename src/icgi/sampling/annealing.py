@@ -91,7 +91,7 @@ class Plan(NamedTuple):
     levels: FloatArray  # t
     sweeps: int
     population: int
-    more: bool  # whether steps take more sweeps where time is left
+    more: bool = False  # whether steps take more sweeps where time is left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -419,17 +419,19 @@ def _combine(
     unseen = reach(aim.kernel) / sum(run.families for run in runs)
     inflate = student(np.sqrt(within), np.sqrt(between), max(effective_runs - 1.0, 1.0))
     error = np.maximum(np.sqrt(np.maximum(within, between)) * inflate, unseen)
-    error = np.minimum(error, UNKNOWN)
     inside = weight @ np.stack([run.variance for run in runs])
     spread = around.sum(0) / max(1, m - 1)
     rhat = np.sqrt(1.0 + np.where(spread > 1e-12, spread / np.maximum(inside, 1e-300), 0.0))
     known = aim.symmetric_slots
     mean, other = np.where(known, 0.5, mean), np.where(known, 0.5, other)
-    error, rhat = np.where(known, 0.0, error), np.where(known, 1.0, rhat)
+    error, rhat = aim.stated(error), np.where(known, 1.0, rhat)
     deviation = np.where(known, 0.0, np.sqrt(spread))
     full = np.concatenate([np.exp(log_zs - log_z), np.zeros(settings.runs - m)])
-    by_steps = float(np.mean([run.noise for run in runs])) / m
-    log_z_error = max(float(full.std(ddof=1)) / math.sqrt(settings.runs), math.sqrt(by_steps))
+    # Runs with few families may all have missed the same; 1/families bounds the variance of their
+    # log Z (Wang, Machta and Katzgraber 2015). Where families abound it is far too large.
+    few = [1.0 / run.families if run.families < FAMILIES else 0.0 for run in runs]
+    by_run = float(np.mean([max(run.noise, f) for run, f in zip(runs, few, strict=True)])) / m
+    log_z_error = max(float(full.std(ddof=1)) / math.sqrt(settings.runs), math.sqrt(by_run))
     families = min(run.families for run in runs)
     stats = {
         "sweeps": float(spent),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from icgi.model.graph import FloatArray, IntArray
+from icgi.model.graph import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-12  # errors below this are those of the arithmetic
 MOVING = 1e-4  # variance of p(x_i | rest) from which on its own effective size counts
@@ -24,6 +24,7 @@ class Summary:
     deviation: FloatArray  # ŝ: standard deviation of the ensembles' means (paper, eq. loss-cal)
     rhat: FloatArray
     ess: FloatArray  # effective number of independent draws, all ensembles together
+    moving: BoolArray  # whether p(x_i | rest) varied enough to count its draws
 
 
 def summarise(
@@ -63,7 +64,7 @@ def summarise(
     moving = variance > MOVING
     typical = float(np.median(ess[moving])) if moving.any() else m * sweeps
     error = np.maximum(error, reach / np.where(moving, ess, np.maximum(ess, typical)))
-    return Summary(mean, error, deviation, split_rhat(total, square, length), ess)
+    return Summary(mean, error, deviation, split_rhat(total, square, length), ess, moving)
 
 
 def student(within: FloatArray, between: FloatArray, degrees: float) -> FloatArray:

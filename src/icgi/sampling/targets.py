@@ -30,6 +30,7 @@ from icgi.sampling.tables import Tables, tables
 
 MANY = 10_000  # factors from which the flat copy, which is kept, is faster to look at
 STRONGEST = 1024.0  # |h| + Σ|J| of a spin beyond which fields of single precision are too coarse
+SINGLE = 1e-6  # error of probabilities that come from fields of single precision
 UNKNOWN = 0.5  # standard error of a probability of which nothing is known: none can be larger
 SYMMETRIC = 1e-9  # fields of a component adding up to less than this cannot be told from none
 
@@ -56,6 +57,11 @@ class Target:
         """How many numbers describe all marginals."""
         spin = isinstance(self.kernel, Spins)
         return self.model.n_variables if spin else int(self.model.cards.sum())
+
+    def stated(self, error: FloatArray) -> FloatArray:
+        """Standard errors within what the arithmetic allows and what nothing being known means."""
+        least = SINGLE if isinstance(self.kernel, Spins) else 0.0
+        return np.where(self.symmetric_slots, 0.0, np.clip(error, least, UNKNOWN))
 
     @property
     def log_count(self) -> float:

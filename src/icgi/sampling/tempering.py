@@ -188,7 +188,8 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
     trips = np.array([member.walk.tally[exchange.TRIPS] for member in ensembles.members])
     rhat, rhat_weight = float(summary.rhat.max()), series_rhat(trace[..., -1].mean(2))
     mixed = max(rhat, rhat_weight) < RHAT
-    whole = trips.min() > 0 and swaps.min() > SLOWEST_SWAP
+    cut = swaps.min() <= SLOWEST_SWAP
+    whole = trips.min() > 0 and not cut
     error = summary.std_error
     if not mixed and trips.min() < FEW_TRIPS:
         # Only what came back from the hot end is a new draw. Of n draws, those of a state follow
@@ -196,8 +197,13 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
         n = len(trips) + trips.sum()
         p = (n * summary.mean + 1.0) / (n + 2.0)
         by_trips = reach(aim.kernel) * np.sqrt(p * (1.0 - p) / (n + 2.0))
-        error = np.maximum(error, np.where(aim.symmetric_slots, 0.0, by_trips))
-    error = np.minimum(error, UNKNOWN)
+        apart = (summary.rhat > RHAT) | ~summary.moving
+        error = np.maximum(error, np.where(apart & ~aim.symmetric_slots, by_trips, 0.0))
+    if cut and trips.sum() == 0:
+        # Nothing ever came down from where states change: what stands still may be anywhere.
+        stuck = ~summary.moving
+        error = np.maximum(error, np.where(stuck, UNKNOWN * reach(aim.kernel), 0.0))
+    error = aim.stated(error)
     small = float(error.max()) <= SMALL
     stats = {
         "sweeps": float(ensembles.sweeps),
@@ -219,7 +225,7 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
     if hottest > 0:
         stats["rhat_hot_end"] = _hot_rhat(records, kept)
         whole = whole and stats["rhat_hot_end"] < HOT_RHAT
-    elif swaps.min() > SLOWEST_SWAP and (mixed or (trips.min() > 0 and rhat < LOST_RHAT)):
+    elif not cut and (mixed or (trips.min() > 0 and rhat < LOST_RHAT)):
         sound = np.stack([record.sound[:kept] for record in records]).astype(np.float64)  # m s c
         found = bridge.log_z(trace, ensembles.all_levels, sound if aim.has_zeros else None)
         if found is not None:
@@ -256,6 +262,7 @@ def _summary(ensembles: Ensembles) -> Summary:
         np.where(known, 0.0, found.deviation),
         np.where(known, 1.0, found.rhat),
         np.where(known, float(found.ess.max()), found.ess),
+        found.moving | known,
     )
 
 
