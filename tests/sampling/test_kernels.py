@@ -10,6 +10,7 @@ from icgi.model.graph import FactorGraph
 from icgi.model.ising import ising_model, potts_model
 from icgi.sampling import pairs, spins, tables
 from icgi.sampling.annealing import relax
+from icgi.sampling.choice import conditional_range
 from icgi.sampling.replicas import make_scratch, make_state, reach
 from icgi.sampling.streams import stream
 from icgi.sampling.targets import Target, target
@@ -216,3 +217,12 @@ def one_sweep_from(log_weight: np.ndarray, start: int) -> np.ndarray:
         sums = np.maximum(weight.sum(i, keepdims=True), 1e-300)
         total = total.sum(i, keepdims=True) * weight / sums
     return total.ravel()
+
+
+def test_reach_of_wide_ranges_is_not_lost_to_rounding() -> None:
+    """State 0 wins with e^256 at best and loses with e^-141 at worst: it can do anything."""
+    first = np.array([0, 3], np.uint64)
+    high, low = np.array([256.3, -13.2, -300.0]), np.array([-140.9, -789.4, -1058.0])
+    found = conditional_range(first, high, low)
+    assert found[0] > 0.99
+    assert found[1] > 0.99

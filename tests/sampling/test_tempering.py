@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zoo
+from icgi.engines import parse_engine
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
 from icgi.exact.enumeration import joint
 from icgi.exact.junction_tree import JunctionTree
@@ -222,7 +223,7 @@ def test_almost_certain_variables_keep_their_variance(as_potts: bool) -> None:
 
 def test_memory_is_predicted() -> None:
     with pytest.raises(BudgetError, match="fewer replicas"):
-        zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(table_bytes=1000))
+        zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(table_bytes=5000))
 
 
 def test_levels_follow_the_difficulty() -> None:
@@ -276,6 +277,58 @@ def test_zeros_with_wide_ranges(decades: int) -> None:
             assert np.abs(found.probs - exact.probs).max() < 0.25
             solved += 1
     assert solved > 0
+
+
+def stuck() -> FactorGraph:
+    """Zeros and log weights of some hundreds: random starts fall into the wrong state, and stay."""
+    no = -np.inf
+    return FactorGraph(
+        np.array([2, 4, 4]),
+        ((0, 2), (1, 2), (0,), (1,)),
+        (
+            np.array([[no, no, -11.6, no], [0.4, no, no, 7.3]]),
+            np.array(
+                [
+                    [-520.2, 3.9, 334.4, 499.0],
+                    [233.3, 429.7, 501.5, -236.0],
+                    [202.5, 159.2, -274.7, 548.5],
+                    [-183.0, 595.1, 435.5, 85.3],
+                ]
+            ),
+            np.array([328.5, 430.0]),
+            np.array([-305.2, -332.7, -13.2, 322.3]),
+        ),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_never_moved_is_not_known(seed: int) -> None:
+    """All ensembles agree, and are wrong; nothing ever came down the ladder."""
+    exact = zoo.run(JunctionTree(), stuck())
+    found = run(ParallelTempering(), stuck(), 300, seed)
+    wrong = np.abs(found.probs - exact.probs) > 0.3
+    assert found.status is Status.BUDGET_SPENT
+    assert found.log_z is None
+    assert (found.std_error[wrong] > 0.3).all()
+
+
+@pytest.mark.parametrize("engine", ["pt", "pa"])
+def test_many_large_factors_with_wide_ranges(engine: str) -> None:
+    """Factors of up to twelve spins, entries of 10^±300, zeros: an answer, or a reason."""
+    rng = np.random.default_rng(3)
+    sizes = [12, 11, 10, 8, 6, 5, 4, 3]
+    scopes = tuple(tuple(rng.choice(12, k, replace=False).tolist()) for k in sizes)
+    tables = [np.log(10.0) * rng.uniform(-300, 300, (2,) * k) for k in sizes]
+    tables = [np.where(rng.random(t.shape) < 0.1, -np.inf, t) for t in tables]
+    model = FactorGraph(np.full(12, 2), scopes, tuple(tables))
+    try:
+        found = zoo.run(parse_engine(engine), model, budget=Budget(iterations=100))
+    except UnsupportedModelError:  # no configuration without violations was found
+        return
+    assert_allclose(found.probs.sum(1), 1.0)
+    exact = zoo.run(JunctionTree(), model)
+    wrong = np.abs(found.probs - exact.probs) > 0.3
+    assert (found.std_error[wrong] > 0.15).all()
 
 
 @pytest.mark.parametrize("name", ["grid-3x3", "zeros", "ternary-factors", "one-state-variable"])

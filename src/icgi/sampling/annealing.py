@@ -39,6 +39,8 @@ SMALLEST = 32  # replicas per run below which a short budget of seconds does not
 POPULATION = 512  # replicas per run where nothing else decides
 LARGEST = 2**15  # replicas per run that a long time leads to
 IN_TIME = 0.7  # share of the seconds that sweeps are planned for
+IN_STEPS = 0.9  # share of the time left that the steps may plan with
+LATE = 0.2  # seconds beyond the deadline that a last sweep of a few replicas may take
 RHAT = 1.05
 SMALL = 0.05  # largest standard error under CONVERGED
 FAMILIES = 10  # effective number of families that every run should keep
@@ -89,6 +91,7 @@ class Plan(NamedTuple):
     levels: FloatArray  # t
     sweeps: int
     population: int
+    more: bool = False  # whether steps take more sweeps where time is left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,13 +119,15 @@ def anneal(
     found = _pilot(aim, settings, budget.sweeps() // 4, deadline.share(0.25), pilot)
     if found is None:
         return guess(aim.model)
-    plan = _plan(found, settings, budget.sweeps() - found.sweeps, deadline.left, most)
+    plan = _plan(found, settings, budget, deadline, most)
     with ThreadPoolExecutor(settings.threads) as pool, deadline.flag() as stop:
         made = pool.map(lambda child: _start(aim, plan.population, child, stop), children)
         populations = list(made)
         spent = found.sweeps + _descend(aim, plan, populations, deadline, pool, stop)
-    if any(each.local is None for each in populations):
-        return guess(aim.model, spent)
+        if any(each.local is None for each in populations):
+            if found.pace * SMALLEST * settings.runs > LATE:
+                return guess(aim.model, spent)
+            list(pool.map(lambda held: _last_words(aim, held), populations))
     runs = [_describe(each) for each in populations if each.local is not None and each.sound]
     if not runs:
         raise UnsupportedModelError(
@@ -198,10 +203,11 @@ def _next_step(weight: FloatArray, most: float, overlap: float) -> float:
 
 
 def _plan(
-    pilot: Pilot, settings: PopulationAnnealing, iterations: int, seconds: float, most: int
+    pilot: Pilot, settings: PopulationAnnealing, budget: Budget, deadline: Deadline, most: int
 ) -> Plan:
     """Fit steps, sweeps and the population to the budget."""
-    levels = pilot.levels
+    levels, seconds = pilot.levels, deadline.left
+    iterations = budget.sweeps() - pilot.sweeps
     steps = min(len(levels), max(1, iterations - 1))
     if steps < len(levels):
         levels = np.interp(
@@ -209,13 +215,14 @@ def _plan(
         )
     sweeps = max(1, min(settings.sweeps, iterations // (steps + 1)))
     population = min(settings.population or POPULATION, most)
-    if math.isfinite(seconds):
+    timed = math.isfinite(seconds)
+    if timed:
         # replica sweeps that fit, the pilot's pace being that of one thread
         fitting = IN_TIME * seconds / pilot.pace / settings.runs / (steps + 2)
         sweeps = int(np.clip(fitting / population, 1, sweeps))
         top = min(settings.population or most, most)
         population = int(np.clip(fitting / sweeps, min(SMALLEST, top), top))
-    return Plan(levels, sweeps, population)
+    return Plan(levels, sweeps, population, timed and budget.iterations is None)
 
 
 @dataclass(slots=True, eq=False)
@@ -249,15 +256,31 @@ class Population:
         self.log_z += gain
         self.noise += float(w.var()) / size
 
+    def harden(self, aim: Target) -> None:
+        """Weed out what violates something; where everything does, the run has nothing to say."""
+        self.sound = bool(self.broken.min() == 0)
+        if self.sound:
+            self.cool(np.where(self.broken == 0, 0.0, -np.inf))
+        else:
+            self.local = np.zeros((0, aim.slots))
+
     def relax(
         self, aim: Target, scale: float, hard: bool, sweeps: int, stop: NDArray[np.uint8]
     ) -> None:
         """Sweep every replica that `stop` lets have its turn."""
-        local = np.empty((0, 0)) if self.local is None else self.local
         relax(
             aim.kernel, self.state, scale, hard, sweeps, self.stream, self.scratch,
+            self.weight, self.broken, np.empty((0, 0)), stop,
+        )  # fmt: skip
+
+    def recorded(self, aim: Target, sweeps: int, stop: NDArray[np.uint8]) -> FloatArray:
+        """Sweep at the target; means of p(x_i | rest) of every replica."""
+        local = np.zeros((len(self.family), aim.slots))
+        relax(
+            aim.kernel, self.state, 1.0, aim.has_zeros, sweeps, self.stream, self.scratch,
             self.weight, self.broken, local, stop,
         )  # fmt: skip
+        return local
 
 
 def _start(aim: Target, size: int, rng: Generator, stop: NDArray[np.uint8]) -> Population:
@@ -283,64 +306,90 @@ def _descend(
 ) -> int:
     """Cool all runs side by side from λ = 0 to the target; returns the sweeps it took.
 
-    Where time gets short, steps take fewer sweeps, then levels are left out.
+    Where time gets short, steps take fewer sweeps, then levels are left out; where there is more
+    than planned, the steps that are left share it.
     """
     levels = plan.levels.tolist()
     now, spent, k = 0.0, 0, 0
     pace = 0.0  # seconds that a sweep of everything takes
-    ends = 2 * plan.sweeps  # sweeps of the last step
 
-    def step(held: Population, level: float, sweeps: int, hard: bool) -> None:
-        if hard:
-            held.sound = bool(held.broken.min() == 0)
-            if not held.sound:
-                return
-            held.cool(np.where(held.broken == 0, 0.0, -np.inf))
-        elif level > now:
+    def step(held: Population, level: float, sweeps: int) -> None:
+        if level > now:
             held.cool((level - now) * held.weight)
-        if held.local is None and final:
-            held.local = np.zeros((len(held.family), aim.slots))
-        held.relax(aim, level, hard, sweeps, stop)
+        held.relax(aim, level, False, sweeps, stop)
 
     while k < len(levels):
         sweeps = plan.sweeps
-        left = deadline.left / pace if pace > 0 else math.inf  # sweeps that fit
-        if left < (len(levels) - k - 1) * sweeps + ends:
-            ends = max(1, min(ends, int(0.2 * left)))
-            sweeps = max(1, min(sweeps, int((left - ends) / (len(levels) - k))))
-            if left - ends < len(levels) - k:
-                k = min(len(levels) - 1, k + int((len(levels) - k) / max(left - ends, 1.0)))
+        if pace > 0 and math.isfinite(deadline.at):
+            # the last step counts three times: it is recorded
+            fitting = IN_STEPS * deadline.left / pace / (len(levels) - k + 2)
+            sweeps = max(1, int(fitting if plan.more else min(sweeps, fitting)))
+            if fitting < 1.0:
+                k = min(len(levels) - 1, k + int(1.0 / max(fitting, 1e-9)) - 1)
         last = k == len(levels) - 1
-        final = last and not aim.has_zeros
-        size = ends if final else sweeps
+        # of the last step's sweeps those that are recorded come after it
+        size = 1 if last and not aim.has_zeros else sweeps
         before = clock.now()
-        list(pool.map(lambda held: step(held, levels[k], size, False), populations))  # noqa: B023
+        list(pool.map(lambda held: step(held, levels[k], size), populations))  # noqa: B023
         pace = (clock.now() - before) / size
         now, spent, k = levels[k], spent + size, k + 1
     if aim.has_zeros:
-        final, size = True, max(1, ends // 2)
-        list(pool.map(lambda held: step(held, 1.0, size, True), populations))
-        spent += size
         for held in populations:
-            if not held.sound:
-                held.local = np.zeros((0, aim.slots))
-    if stop[0]:  # cut short: replicas without their turn have nothing to say
-        for held in populations:
-            swept = held.local is not None and bool(held.local.any())
-            held.local = held.local if swept else None
-    return spent
+            held.harden(aim)
+    return spent + _record(aim, plan, populations, deadline, pool, stop, pace)
+
+
+def _record(
+    aim: Target,
+    plan: Plan,
+    populations: list[Population],
+    deadline: Deadline,
+    pool: ThreadPoolExecutor,
+    stop: NDArray[np.uint8],
+    pace: float,
+) -> int:
+    """Means of p(x_i | rest) at the target for every replica; returns the sweeps it took.
+
+    They are taken in rounds of doubling length, of which one that the deadline cuts is forgotten.
+    """
+    done, most = 0, 2 * plan.sweeps - 1 + int(aim.has_zeros)
+    living = [held for held in populations if held.sound]
+    while (plan.more or done < most) and not stop[0]:
+        size = min(max(1, done), most - done) if not plan.more else max(1, done)
+        if math.isfinite(deadline.at) and done:
+            fitting = int(IN_STEPS * deadline.left / max(pace, 1e-9))
+            if fitting < 1:
+                break
+            size = min(size, fitting)
+        before = clock.now()
+        rows = list(pool.map(lambda held: held.recorded(aim, size, stop), living))  # noqa: B023
+        pace = (clock.now() - before) / size
+        if stop[0]:
+            break
+        for held, found in zip(living, rows, strict=True):
+            old = found if held.local is None else held.local
+            held.local = old + (size / (done + size)) * (found - old)
+        done += size
+    return done
+
+
+def _last_words(aim: Target, held: Population) -> None:
+    """One sweep of a few replicas, for a run that time did not let record anything."""
+    if held.local is None:
+        size = len(held.family)
+        held.draw(np.unique(np.linspace(0, size - 1, min(SMALLEST, size)).astype(np.int64)))
+        held.local = held.recorded(aim, 1, np.zeros(1, np.uint8))
 
 
 def _describe(held: Population) -> Run:
     assert held.local is not None
-    swept = held.local.any(1)  # rows that a deadline left empty are no draws
-    local, family = held.local[swept], held.family[swept]
+    local, family = held.local, held.family
     size = len(family)
     mean = local.mean(0)
-    names, where = np.unique(family, return_inverse=True)
-    share = np.bincount(where) / size
-    by_family = np.zeros((len(names), local.shape[1]))
-    np.add.at(by_family, where, (local - mean) / size)
+    order = np.argsort(family, kind="stable")
+    begin = np.flatnonzero(np.diff(family[order], prepend=-1))
+    share = np.diff(np.append(begin, size)) / size
+    by_family = np.add.reduceat(local[order] - mean, begin, axis=0) / size
     families = 1.0 / float((share**2).sum())
     return Run(held.log_z, held.noise, mean, local.var(0), (by_family**2).sum(0), families)
 
@@ -357,26 +406,33 @@ def _combine(
     mean, other = weight @ means, weight @ (1.0 - means)  # either is a sum without cancellation
     within = weight**2 @ np.stack([run.error for run in runs])
     around = (means - mean) ** 2
-    between = (weight**2 @ around) * (m / max(m - 1, 1))
+    effective_runs = 1.0 / float((weight**2).sum())
+    # A run that has all the weight agrees with itself: what it may be off by is what the runs
+    # differ by, whatever their weights.
+    between = np.maximum(
+        (weight**2 @ around) * (m / max(m - 1, 1)),
+        means.var(0, ddof=min(1, m - 1)) / effective_runs,
+    )
     if m == 1:
         between = np.full_like(between, UNKNOWN**2)
     # what no family has seen may have a probability of some 1/families
     unseen = reach(aim.kernel) / sum(run.families for run in runs)
-    inflate = student(np.sqrt(within), np.sqrt(between), m - 1)
+    inflate = student(np.sqrt(within), np.sqrt(between), max(effective_runs - 1.0, 1.0))
     error = np.maximum(np.sqrt(np.maximum(within, between)) * inflate, unseen)
-    error = np.minimum(error, UNKNOWN)
     inside = weight @ np.stack([run.variance for run in runs])
     spread = around.sum(0) / max(1, m - 1)
     rhat = np.sqrt(1.0 + np.where(spread > 1e-12, spread / np.maximum(inside, 1e-300), 0.0))
     known = aim.symmetric_slots
     mean, other = np.where(known, 0.5, mean), np.where(known, 0.5, other)
-    error, rhat = np.where(known, 0.0, error), np.where(known, 1.0, rhat)
+    error, rhat = aim.stated(error), np.where(known, 1.0, rhat)
     deviation = np.where(known, 0.0, np.sqrt(spread))
     full = np.concatenate([np.exp(log_zs - log_z), np.zeros(settings.runs - m)])
-    by_steps = float(np.mean([run.noise for run in runs])) / m
-    log_z_error = max(float(full.std(ddof=1)) / math.sqrt(settings.runs), math.sqrt(by_steps))
+    # Runs with few families may all have missed the same; 1/families bounds the variance of their
+    # log Z (Wang, Machta and Katzgraber 2015). Where families abound it is far too large.
+    few = [1.0 / run.families if run.families < FAMILIES else 0.0 for run in runs]
+    by_run = float(np.mean([max(run.noise, f) for run, f in zip(runs, few, strict=True)])) / m
+    log_z_error = max(float(full.std(ddof=1)) / math.sqrt(settings.runs), math.sqrt(by_run))
     families = min(run.families for run in runs)
-    effective_runs = 1.0 / float((weight**2).sum())
     stats = {
         "sweeps": float(spent),
         "steps": float(len(plan.levels)),

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icgi.kernels import kernel
-from icgi.model.graph import FloatArray
+from icgi.model.graph import FloatArray, IntArray
 
 Index: TypeAlias = NDArray[np.uint64]
 """Positions. Unsigned, or compiled code tests every index for being negative: twice as slow."""
@@ -63,8 +63,18 @@ def conditional_range(first: Index, high: FloatArray, low: FloatArray) -> FloatA
     top = np.maximum.reduceat(high, begin)
     up = np.exp(high - np.repeat(top, each))
     down = np.exp(low - np.repeat(top, each))
-    others_down = np.repeat(np.add.reduceat(down, begin), each) - down
-    others_up = np.repeat(np.add.reduceat(up, begin), each) - up
+    others_down, others_up = _others(down, begin, each), _others(up, begin, each)
     with np.errstate(invalid="ignore"):
         spread = up / (up + others_down) - down / (down + others_up)
     return np.asarray(np.clip(np.nan_to_num(spread, nan=1.0), 0.0, 1.0))
+
+
+def _others(weight: FloatArray, begin: IntArray, each: IntArray) -> FloatArray:
+    """Sum of the weights of a variable's other states, without taking a large one from the sum."""
+    top = np.repeat(np.maximum.reduceat(weight, begin), each)
+    total = np.repeat(np.add.reduceat(weight, begin), each)
+    place = np.arange(len(weight))
+    first = np.repeat(np.minimum.reduceat(np.where(weight == top, place, len(weight)), begin), each)
+    rest = np.where(place == first, 0.0, weight)
+    small = np.repeat(np.add.reduceat(rest, begin), each)
+    return np.where(place == first, small, total - weight)

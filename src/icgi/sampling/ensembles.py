@@ -20,6 +20,7 @@ from icgi.sampling.targets import Target, arranging_bytes, refuse, replica_bytes
 
 FIRST_LEVELS = 8
 CHUNK = 0.1  # seconds between two looks at the clock
+AHEAD = 1 / 8  # share of the time left that a chunk may take: others may get the processor
 SLOW = 0.05  # seconds a sweep from which on the deadline may cut it short
 NEVER = Deadline()
 
@@ -158,7 +159,7 @@ class Ensembles:
                 self._pace = (now() - before) / size
                 done += size
                 self.sweeps += size
-                most = int(min(CHUNK, until.left) / max(self._pace, 1e-9))
+                most = int(min(CHUNK, AHEAD * until.left) / max(self._pace, 1e-9))
                 chunk = max(1, min(4 * size, most))
         return done
 

@@ -1,7 +1,7 @@
 """Parallel tempering: marginals, their standard errors and log Z of any factor graph."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
 from icgi.sampling import bridge, exchange, ladder
-from icgi.sampling.diagnostics import Summary, grouped_rhat, series_rhat, summarise
+from icgi.sampling.diagnostics import Summary, compared, grouped_rhat, moments, series_rhat
 from icgi.sampling.ensembles import Ensembles, room
 from icgi.sampling.repair import repair
 from icgi.sampling.replicas import reach, renew
@@ -34,6 +34,8 @@ SMALL = 0.05  # largest standard error under CONVERGED
 FEW_TRIPS = 10  # round trips of an ensemble below which draws are counted by them
 LOST_RHAT = 1.2  # beyond this no error of log Z can be believed
 SLOWEST_SWAP = 0.01  # a mean acceptance below this breaks the ladder in two
+BLOCK = 4096  # slots judged together: their batches fit into the processor's cache
+JUDGING = 2e-8  # seconds that a batch of one slot takes to be judged
 HOT_RHAT = 1.2  # hot end: replicas that differ more than this have not forgotten their past
 
 
@@ -114,7 +116,9 @@ def temper(
         if deadline.passed:
             return guess(aim.model, ensembles.sweeps)
         ensembles.start_record()
-        if not ensembles.sweep(max(1, iterations - ensembles.sweeps), recording=True):
+        judging = JUDGING * len(ensembles.members) * exchange.BATCHES * aim.slots
+        until = replace(deadline, at=deadline.at - min(judging, 0.25 * deadline.left))
+        if not ensembles.sweep(max(1, iterations - ensembles.sweeps), recording=True, until=until):
             return guess(aim.model, ensembles.sweeps)
     return _judge(ensembles, settings.hottest)
 
@@ -188,7 +192,8 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
     trips = np.array([member.walk.tally[exchange.TRIPS] for member in ensembles.members])
     rhat, rhat_weight = float(summary.rhat.max()), series_rhat(trace[..., -1].mean(2))
     mixed = max(rhat, rhat_weight) < RHAT
-    whole = trips.min() > 0 and swaps.min() > SLOWEST_SWAP
+    cut = swaps.min() <= SLOWEST_SWAP
+    whole = trips.min() > 0 and not cut
     error = summary.std_error
     if not mixed and trips.min() < FEW_TRIPS:
         # Only what came back from the hot end is a new draw. Of n draws, those of a state follow
@@ -196,8 +201,13 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
         n = len(trips) + trips.sum()
         p = (n * summary.mean + 1.0) / (n + 2.0)
         by_trips = reach(aim.kernel) * np.sqrt(p * (1.0 - p) / (n + 2.0))
-        error = np.maximum(error, np.where(aim.symmetric_slots, 0.0, by_trips))
-    error = np.minimum(error, UNKNOWN)
+        apart = (summary.rhat > RHAT) | ~summary.moving
+        error = np.maximum(error, np.where(apart & ~aim.symmetric_slots, by_trips, 0.0))
+    if cut and trips.sum() == 0:
+        # Nothing ever came down from where states change: what stands still may be anywhere.
+        stuck = ~summary.moving
+        error = np.maximum(error, np.where(stuck, UNKNOWN * reach(aim.kernel), 0.0))
+    error = aim.stated(error)
     small = float(error.max()) <= SMALL
     stats = {
         "sweeps": float(ensembles.sweeps),
@@ -219,7 +229,7 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
     if hottest > 0:
         stats["rhat_hot_end"] = _hot_rhat(records, kept)
         whole = whole and stats["rhat_hot_end"] < HOT_RHAT
-    elif swaps.min() > SLOWEST_SWAP and (mixed or (trips.min() > 0 and rhat < LOST_RHAT)):
+    elif not cut and (mixed or (trips.min() > 0 and rhat < LOST_RHAT)):
         sound = np.stack([record.sound[:kept] for record in records]).astype(np.float64)  # m s c
         found = bridge.log_z(trace, ensembles.all_levels, sound if aim.has_zeros else None)
         if found is not None:
@@ -241,14 +251,20 @@ def _summary(ensembles: Ensembles) -> Summary:
     """Means and errors of all slots; where symmetry decides, its answer without error."""
     records = [member.record for member in ensembles.members]
     full, inside, length = records[0].tally[[exchange.FULL, exchange.INSIDE, exchange.LENGTH]]
-    found = summarise(
-        np.stack([record.total[:full] for record in records]),
-        np.stack([record.square[:full] for record in records]),
-        int(length),
-        np.stack([record.total[full] for record in records]),
-        int(inside),
-        reach(ensembles.aim.kernel),
-    )
+    slots = len(records[0].origin)
+    parts = []
+    for begin in range(0, slots, BLOCK):
+        block = slice(begin, begin + BLOCK)
+        parts.append(
+            moments(
+                np.stack([record.total[:full, block] for record in records]),
+                np.stack([record.square[:full, block] for record in records]),
+                int(length),
+                np.stack([record.total[full, block] for record in records]),
+                int(inside),
+            )
+        )
+    found = compared(parts, reach(ensembles.aim.kernel))
     known = ensembles.aim.symmetric_slots
     return Summary(
         np.where(known, 0.5, records[0].origin + found.mean),
@@ -256,6 +272,7 @@ def _summary(ensembles: Ensembles) -> Summary:
         np.where(known, 0.0, found.deviation),
         np.where(known, 1.0, found.rhat),
         np.where(known, float(found.ess.max()), found.ess),
+        found.moving | known,
     )
 
 
