@@ -110,9 +110,11 @@ def test_a_batch_gives_what_each_model_alone_gives() -> None:
     models = [zoo.random_model(rng, [3] * 9, scopes) for _ in range(4)]
     models.append(zoo.random_model(rng, [3] * 7, [s for s in scopes if max(s) < 7]))
     net = network()
-    together = [a.probs for a in general_marginals(net, models)]
-    for model, found in zip(models, together, strict=True):
-        assert_allclose(found, general_marginals(net, [model])[0].probs, rtol=1e-3, atol=1e-4)
+    for model, found in zip(models, general_marginals(net, models), strict=True):
+        alone = general_marginals(net, [model])[0]
+        assert_allclose(found.probs, alone.probs, rtol=1e-3, atol=1e-4)
+        assert_allclose(found.concentration, alone.concentration, rtol=1e-3, atol=1e-4)
+        assert_allclose(found.std_error, alone.std_error, rtol=1e-3, atol=1e-4)
 
 
 def test_potentials_beyond_single_precision_still_give_numbers() -> None:

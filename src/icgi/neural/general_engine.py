@@ -10,7 +10,7 @@ from icgi.clock import Deadline
 from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.inference import Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
-from icgi.neural.doubt import TOO_STRONG, floored, strengths_of
+from icgi.neural import doubt
 from icgi.neural.general import GeneralNetwork
 from icgi.neural.general_algebra import ABSENT
 from icgi.neural.general_batch import (
@@ -96,7 +96,7 @@ def general_marginals(
         for b, m in enumerate(chosen):
             if alphas:
                 each = [_spread_out(models[m], forms[m], alpha[b]) for alpha in alphas]
-                answers[m] = _answer(models[m], each, len(alphas) == len(jitters))
+                answers[m] = _answer(models[m], each, answers[m].probs, len(alphas) == len(jitters))
     return [answers[m] for m in range(len(models))]
 
 
@@ -122,11 +122,16 @@ def refuse_early(model: FactorGraph) -> None:
         )
 
 
-def _answer(model: FactorGraph, alphas: list[FloatArray], done: bool) -> Marginals:
+def _answer(
+    model: FactorGraph, alphas: list[FloatArray], before: FloatArray, done: bool
+) -> Marginals:
+    """What the orders say together; `before` (n k) is what was known without the network."""
     alpha = np.mean(alphas, 0)
     each = np.stack([a / a.sum(1, keepdims=True) for a in alphas])
-    spread = each.var(0, ddof=1) if len(alphas) > 1 else None
-    alpha, error = floored(alpha, strengths_of(model), spread)
+    spread = each.std(0, ddof=1) if len(alphas) > 1 else np.zeros_like(alpha)
+    change = np.abs(alpha / alpha.sum(1, keepdims=True) - before)
+    signs = doubt.Signs(alpha, spread, change, *doubt.strengths_of(model))
+    alpha, error = doubt.stated("general" if len(alphas) > 1 else "general, one order", signs)
     return Marginals(
         alpha / alpha.sum(1, keepdims=True),
         Status.ESTIMATED if done else Status.BUDGET_SPENT,
@@ -138,7 +143,7 @@ def _answer(model: FactorGraph, alphas: list[FloatArray], done: bool) -> Margina
 
 def _prior(p: FloatArray) -> Marginals:
     p = p / p.sum(1, keepdims=True)
-    alpha, error = floored(p, np.full(len(p), TOO_STRONG))
+    alpha, error = doubt.unknown(p)
     return Marginals(
         p, Status.BUDGET_SPENT, concentration=alpha, std_error=error, stats={"orders": 0.0}
     )

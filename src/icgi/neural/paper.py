@@ -92,6 +92,7 @@ class Outcome(NamedTuple):
     eliminated: Tensor  # b    variables
     early: tuple[Tensor, ...] = ()  # concentrations after each layer, where they were asked for
     complete: bool = True  # whether there was time for all of it
+    sweeps: int = 0  # layers that tokens passed through
 
 
 class _Gone(NamedTuple):
@@ -190,6 +191,7 @@ class PaperNetwork(nn.Module):
         if config.repeats and not config.autoregressive:
             layers += [self.again] * config.repeats
         late = partial(_late, deadline)
+        sweeps = 0
         for number, layer in enumerate(layers):
             if late():
                 break
@@ -200,18 +202,22 @@ class PaperNetwork(nn.Module):
                 )
             except OutOfTime:
                 break
+            sweeps += 1
             if early:
                 after_layers.append(self._answer(graphs, model, tokens, messages))
         eliminated = torch.zeros_like(real[:, 0])
         if self.config.autoregressive and graphs.dense and not late():
-            tokens, messages, left, tape = self._eliminate(
+            tokens, messages, left, tape, passed = self._eliminate(
                 graphs, model, tokens, messages, position, noise, temperature, steps, deadline
             )
             eliminated = (real - left).sum(1)
+            sweeps += passed
             if self.config.distribute:
-                tokens, messages = self._distribute(tokens, messages, tape, deadline)
+                tokens, messages, passed = self._distribute(tokens, messages, tape, deadline)
+                sweeps += passed
         alpha = self._answer(graphs, model, tokens, messages)
-        return Outcome(alpha, beliefs(model, messages), eliminated, tuple(after_layers), not late())
+        belief = beliefs(model, messages)
+        return Outcome(alpha, belief, eliminated, tuple(after_layers), not late(), sweeps)
 
     def _answer(
         self, graphs: Graphs, model: Potentials, tokens: Tensor, messages: Messages
@@ -245,14 +251,15 @@ class PaperNetwork(nn.Module):
         temperature: Tensor | None,
         steps: int | None,
         deadline: Deadline | None,
-    ) -> tuple[Tensor, Messages, Tensor, list[_Gone]]:
-        """Tokens, messages, what is left (b n), and the rounds that were made."""
+    ) -> tuple[Tensor, Messages, Tensor, list[_Gone], int]:
+        """Tokens, messages, what is left (b n), the rounds that were made, layers passed."""
         config = self.config
         alive, adjacency = graphs.real, graphs.adjacency
         fill, current = torch.zeros_like(graphs.pairs), model
         edges = self._edge_features(graphs.pairs, model)
         tape: list[_Gone] = []
         rounds, at_once = plan(config, alive.shape[1], steps)
+        passed = 0
         # by each graph's own size, so that padding does not decide
         limit = (alive.sum(1) // 4).clamp(min=config.at_once if at_once > 1 else 1)
         left = torch.full_like(limit, float(alive.shape[1] if steps is None else steps))
@@ -299,7 +306,8 @@ class PaperNetwork(nn.Module):
             except OutOfTime:
                 break
             tokens = torch.where(alive[..., None, None] > 0, new, tokens)
-        return tokens, messages, alive, tape
+            passed += 1
+        return tokens, messages, alive, tape, passed
 
     def _distribute(
         self,
@@ -307,13 +315,14 @@ class PaperNetwork(nn.Module):
         messages: Messages,
         tape: list[_Gone],
         deadline: Deadline | None,
-    ) -> tuple[Tensor, Messages]:
+    ) -> tuple[Tensor, Messages, int]:
         """Variables come back in reverse and hear those that left after them.
 
         Paper: an eliminated variable keeps the token it had; here it knows of the rest, as exact
         elimination needs it, because its marginal depends on what is decided after it has gone.
         """
         last = self.config.layers + 1
+        passed = 0
         for gone in reversed(tape):
             if _late(deadline):
                 break
@@ -326,7 +335,8 @@ class PaperNetwork(nn.Module):
             except OutOfTime:
                 break
             tokens = torch.where(gone.mask[..., None, None] > 0, new, tokens)
-        return tokens, messages
+            passed += 1
+        return tokens, messages, passed
 
 
 def _late(deadline: Deadline | None) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.random import Generator
+from torch import Tensor
 
 from icgi.clock import Deadline
 from icgi.errors import BudgetError, UnsupportedModelError
@@ -14,7 +15,7 @@ from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
 from icgi.model.reduce import restrict
-from icgi.neural.doubt import TOO_STRONG, floored, strengths_of
+from icgi.neural import doubt
 from icgi.neural.encoder_paper import EDGE
 from icgi.neural.graphs import LARGEST_TABLE, make_batch
 from icgi.neural.pace import OutOfTime, unary_beliefs
@@ -23,7 +24,7 @@ from icgi.neural.possible import possible_states
 from icgi.neural.selection import gumbel
 
 if TYPE_CHECKING:
-    from icgi.neural.paper import PaperNetwork
+    from icgi.neural.paper import Outcome, PaperNetwork
 
 MOST_DENSE = 512  # variables; beyond, pairs are lists: no attention and no elimination
 LARGEST_BATCH = 128
@@ -84,12 +85,13 @@ def paper_marginals(
         if network.config.order == "random":
             noise = gumbel((*graphs.real.shape[:1], 64, graphs.real.shape[1]), seeds).to(device)
         with torch.no_grad():
-            found = network.run(graphs, noise, steps=steps, deadline=deadline)
-        alphas = found.alpha.double().cpu().numpy()
-        for k, job, alpha, gone in zip(
-            chosen, batch, alphas, found.eliminated.tolist(), strict=True
-        ):
-            answers[k] = _answer(network.config, job, alpha, gone, found.complete)
+            found = network.run(graphs, noise, steps=steps, early=True, deadline=deadline)
+        parts = [found.alpha, *_disagreement(found)]
+        arrays = [x.double().cpu().numpy() for x in parts]
+        gone = found.eliminated.tolist()
+        for b, k in enumerate(chosen):
+            mine = [x[b] for x in arrays]
+            answers[k] = _answer(network.config.layers, jobs[k], mine, float(gone[b]), found)
     return [answers[k] for k in range(len(models))]
 
 
@@ -149,7 +151,7 @@ def refuse_early(model: FactorGraph) -> None:
 
 def _unread(job: _Job) -> Marginals:
     p = unary_beliefs(job.model)
-    alpha, error = floored(p, np.full(len(p), TOO_STRONG))
+    alpha, error = doubt.unknown(p)
     stats = {"variables_eliminated": 0.0, "attention": 0.0, "sweeps": 0.0}
     found = Marginals(p, Status.BUDGET_SPENT, concentration=alpha, std_error=error, stats=stats)
     return lift(found, job.alive)
@@ -172,23 +174,35 @@ def _batches(jobs: Sequence[_Job], budget: Budget) -> list[list[int]]:
     return groups
 
 
+def _disagreement(found: "Outcome") -> tuple[Tensor, Tensor]:
+    """Deviation between the beliefs of heads, most that p changes in later layers (b n k)."""
+    p = found.alpha / found.alpha.sum(-1, keepdim=True)
+    later = found.early[len(found.early) // 2 :]
+    change = torch.zeros_like(p)
+    for alpha in later:
+        change = torch.maximum(change, (p - alpha / alpha.sum(-1, keepdim=True)).abs())
+    return torch.nan_to_num(torch.softmax(found.belief, -2)).std(-1), change
+
+
 def _answer(
-    config: PaperConfig, job: _Job, found: FloatArray, gone: float, complete: bool
+    layers: int, job: _Job, arrays: Sequence[FloatArray], gone: float, found: "Outcome"
 ) -> Marginals:
     model = job.model
-    alpha = found[: model.n_variables, : model.max_states].copy()
-    alpha[np.arange(model.max_states) >= model.cards[:, None]] = 0.0
-    rounds = plan(config, model.n_variables)[0] if job.dense and config.autoregressive else 0
+    alpha, spread, change = (x[: model.n_variables, : model.max_states] for x in arrays)
+    alpha = np.where(np.arange(model.max_states) < model.cards[:, None], alpha, 0.0)
     stats = {
         "variables_eliminated": gone,
         "attention": float(job.dense),
-        "sweeps": float(config.layers + rounds * (1 + config.distribute)),
+        "sweeps": float(found.sweeps),
     }
-    alpha, error = floored(alpha, strengths_of(model))
+    signs = doubt.Signs(alpha, spread, change, *doubt.strengths_of(model))
+    kind: doubt.Kind = "paper" if job.dense and found.complete else "paper, layers only"
+    answered = np.full(model.n_variables, found.sweeps >= layers)
+    alpha, error = doubt.stated(kind, signs, answered)
     answer = Marginals(
         alpha / alpha.sum(1, keepdims=True),
         # the plan was carried out to its end; a network has no criterion of its own beyond that
-        Status.ESTIMATED if complete else Status.BUDGET_SPENT,
+        Status.ESTIMATED if found.complete else Status.BUDGET_SPENT,
         concentration=alpha,
         std_error=error,
         stats=stats,

@@ -19,7 +19,7 @@ from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.inference import Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import IsingArrays, as_ising
-from icgi.neural.doubt import TOO_STRONG, floored
+from icgi.neural import doubt
 from icgi.neural.fast import FastNetwork
 from icgi.neural.pace import OutOfTime
 from icgi.neural.patches import Patch, cut, outside_fields, whole
@@ -59,8 +59,9 @@ class _Found:
     """The answer of one model as it grows."""
 
     alpha: FloatArray  # n 2    states +1 and −1
-    answered: FloatArray  # n    1 where an order has answered
-    orders: int
+    answered: FloatArray  # n    orders that have answered
+    spread: FloatArray  # n    deviation between orders
+    change: FloatArray  # n    since the first pass
     patches: int = 0
 
 
@@ -80,7 +81,7 @@ def spin_marginals(
     messages = [
         outside_fields(a, until) if n > size else None for a, n in zip(arrays, sizes, strict=True)
     ]
-    found = [_start(a, m, settings.orders) for a, m in zip(arrays, messages, strict=True)]
+    found = [_start(a, m) for a, m in zip(arrays, messages, strict=True)]
     ahead = sum(_seconds(n, size) for n in sizes)
     for batch in _batches(
         _pieces(arrays, messages, rngs, size), settings.core, table_bytes, deadline
@@ -134,7 +135,7 @@ def bytes_needed(n: int, core: int) -> int:
     return int(SINGLE * (step + kept + 3 * 2 ** min(core, n)))
 
 
-def _start(arrays: IsingArrays, message: FloatArray | None, orders: int) -> _Found:
+def _start(arrays: IsingArrays, message: FloatArray | None) -> _Found:
     """What is known before any order: fields, with the messages where there are some."""
     n, field = len(arrays.fields), arrays.fields
     if message is not None:
@@ -142,7 +143,7 @@ def _start(arrays: IsingArrays, message: FloatArray | None, orders: int) -> _Fou
         field = field + np.bincount(ends, message, minlength=n)
     mean = np.clip(np.tanh(field), -1 + 1e-6, 1 - 1e-6)
     alpha = 0.5 * PRIOR_SUM * np.stack([1 + mean, 1 - mean], 1)
-    return _Found(alpha, np.zeros(n), orders)
+    return _Found(alpha, np.zeros(n), np.zeros(n), np.zeros(n))
 
 
 def _pieces(
@@ -208,18 +209,23 @@ def _solve(
         except OutOfTime:
             return
         alphas = _orders(network, spins, settings, noise, deadline, part)
+        spread = torch.zeros_like(spins.mean)
         if alphas:
             alpha = network.precision(torch.stack(alphas), spins.mean, spins.real)
             alpha = alpha if moved is None else doubted(alpha, moved)
+            if len(alphas) > 1:
+                spread = torch.stack([a[..., 0] / a.sum(-1) for a in alphas]).std(0)
         else:
             both = torch.stack([1.0 + spins.mean, 1.0 - spins.mean], -1)
             alpha = 0.5 * PRIOR_SUM * both.clamp(min=1e-6)
-    for piece, answer in zip(batch, alpha.double().cpu().numpy(), strict=True):
+        change = (alpha[..., 0] / alpha.sum(-1) - 0.5 * (1.0 + spins.mean)).abs()
+        answers = [x.double().cpu().numpy() for x in (alpha, spread, change)]
+    for piece, *answer in zip(batch, *answers, strict=True):
         own, here = found[piece.model], piece.patch
         members = here.members[here.answered]
-        own.alpha[members] = answer[: len(here.members)][here.answered]
-        own.answered[members] = float(bool(alphas))
-        own.orders = min(own.orders, len(alphas))
+        for array, new in zip((own.alpha, own.spread, own.change), answer, strict=True):
+            array[members] = new[: len(here.members)][here.answered]
+        own.answered[members] = float(len(alphas))
         own.patches += 1
 
 
@@ -277,24 +283,31 @@ def _answer(
     fixed = model.cards == 1
     alpha[fixed] = 0.0
     alpha[fixed, :1] = 1.0
-    orders = found.orders if found.answered.any() or n == 0 else 0
-    done = as_asked and found.orders == settings.orders and bool(found.answered.all())
+    done = as_asked and bool((found.answered == settings.orders).all())
     strength = np.zeros(n)
     size = 2.0 * np.abs(arrays.couplings)
     for side in arrays.edges.T:
         np.maximum.at(strength, side, size)
-    strength = np.where(found.answered > 0, strength, TOO_STRONG)
-    alpha, error = floored(alpha, strength)
+    nearby = strength.copy()
+    for side, other in (arrays.edges.T, arrays.edges.T[::-1]):
+        np.maximum.at(nearby, side, strength[other])
+    spread, change = (np.broadcast_to(x[:, None], (n, k)) for x in (found.spread, found.change))
+    signs = doubt.Signs(alpha, spread, change, strength, nearby, np.zeros(n, bool))
+    # patches may differ in their orders: the kind is that of the fewest
+    several = found.answered[found.answered > 0].min(initial=settings.orders) > 1
+    kind: doubt.Kind = "fast" if several else "fast, one order"
+    alpha, error = doubt.stated(kind, signs, found.answered > 0)
     return Marginals(
         alpha / alpha.sum(1, keepdims=True),
         Status.ESTIMATED if done else Status.BUDGET_SPENT,
         concentration=alpha,
         std_error=error,
         stats={
-            "orders": float(orders),
+            # on average, where there was at least one
+            "orders": float(found.answered.sum() / max((found.answered > 0).sum(), 1)),
             "core": float(min(settings.core, n)),
             "patches": float(found.patches),
-            "answered": float(found.answered.mean()) if n else 1.0,
+            "answered": float((found.answered > 0).mean()) if n else 1.0,
         },
     )
 
