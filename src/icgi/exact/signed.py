@@ -94,8 +94,8 @@ def _run(
         net.low, H, L, E,
     )  # fmt: skip
     n = len(tree.cards)
-    power = np.zeros(n, np.int64)
-    scratch = np.empty((3, max(plan.scratch_entries, plan.extra_entries)))
+    power = np.zeros(len(tree.parent), np.int64)
+    scratch = np.empty((3, 2 * plan.scratch_entries))
     by_time = np.zeros((3, n, int(net.cards.max(initial=1))))
     extra = np.zeros((3, len(links.extra_link)))
     with deadline.flag() as stop:
@@ -109,8 +109,8 @@ def _run(
         ):
             if last > first and passes.extra_masses(
                 tree, groups[g], last - first, net.scope_start, plan.permuted, links.factor_start,
-                links.high, links.low, H, L, E, plan.store_entries, power, scratch, extra, first,
-                stop,
+                links.high, links.low, plan.chunk, H, L, E, plan.store_entries, power, scratch, extra,
+                first, stop,
             ):  # fmt: skip
                 return None
     roots = tree.up[tree.parent < 0]

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from icgi.exact.signed_tree import CHUNK, _has
+from icgi.exact.signed_tree import _of_group, chunk_size, classes, inside
 from icgi.kernels import kernel
 from icgi.model.structure.wide import UNIT, add, multiply
 
@@ -46,48 +46,58 @@ def load(cards, scope_start, permuted, scopes, table_start, high, low, H, L, E):
 
 
 @kernel
-def _dims(tree, cards, node, dims):  # type: ignore[no-untyped-def]
-    """Number of axes and of entries of a node's clique."""
-    dims[0] = cards[node]
-    entries, m = cards[node], 1
-    for a in range(tree.sep_start[node], tree.sep_start[node + 1]):
-        dims[m] = cards[tree.scopes[a]]
-        entries *= dims[m]
-        m += 1
-    return m, entries
-
-
-@kernel
-def _walk(tree, cards, node, begin, arity, dims, m, out_dims, out_strides):  # type: ignore[no-untyped-def]
-    """How a table with sorted scope `scopes[begin:begin+arity]` is read along the clique.
+def _walk(tree, cards, m, begin, arity, out_dims, out_strides):  # type: ignore[no-untyped-def]
+    """How a table with sorted scope `scopes[begin:begin+arity]` is read along a node's scope.
 
     Neighbouring axes that it walks through evenly are joined; returns how many are left.
     """
     k, step, b = 0, 1, begin + arity - 1
-    for a in range(m - 1, -1, -1):  # from the fastest axis, written from the end of the arrays
-        t = node if a == 0 else tree.scopes[tree.sep_start[node] + a - 1]
+    for a in range(tree.arity[m] - 1, -1, -1):  # the fastest axis first, filled from the end
+        t = tree.scopes[tree.scope[m] + a]
         stride = 0
         if b >= begin and tree.scopes[b] == t:
             stride = step
             step *= cards[t]
             b -= 1
-        if dims[a] == 1:
+        if cards[t] == 1:
             continue
         last = 64 - k
         if k > 0 and (
             (stride == 0 and out_strides[last] == 0)
-            or (stride > 0 and out_strides[last] > 0 and stride == out_strides[last] * out_dims[last])
+            or (stride > 0 and stride == out_strides[last] * out_dims[last])
         ):
-            out_dims[last] *= dims[a]
+            out_dims[last] *= cards[t]
         else:
             k += 1
-            out_dims[64 - k], out_strides[64 - k] = dims[a], stride
+            out_dims[64 - k], out_strides[64 - k] = cards[t], stride
     if k == 0:
         k = 1
         out_dims[63], out_strides[63] = 1, 0
     for a in range(k):
         out_dims[a], out_strides[a] = out_dims[64 - k + a], out_strides[64 - k + a]
     return k
+
+
+@kernel
+def _copy(h, l, e, H, L, E, base, dims, strides, k):  # type: ignore[no-untyped-def]  # noqa: E741
+    """Fill a node's product with one table, broadcast along the axes of stride 0."""
+    digits = np.zeros(k, np.int64)
+    inner, step = dims[k - 1], strides[k - 1]
+    offset = base
+    for start in range(0, len(h), inner):
+        for j in range(inner):
+            h[start + j] = H[offset + j * step]
+            l[start + j] = L[offset + j * step]
+            e[start + j] = E[offset + j * step]
+        a = k - 2
+        while a >= 0:
+            digits[a] += 1
+            offset += strides[a]
+            if digits[a] < dims[a]:
+                break
+            offset -= strides[a] * dims[a]
+            digits[a] = 0
+            a -= 1
 
 
 @kernel
@@ -220,207 +230,187 @@ def _power(H):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _form(tree, cards, node, op_data, H, L, E, h, l, e, dims, m, od, os, children):  # type: ignore[no-untyped-def]  # noqa: E741
-    """Multiply a clique by the factors of its node, and by the messages of its children."""
-    for o in range(tree.op_start[node], tree.op_start[node + 1]):
-        if children or tree.op_child[o] < 0:
-            k = _walk(tree, cards, node, tree.op_scope[o], tree.op_arity[o], dims, m, od, os)
-            _times(h, l, e, H, L, E, op_data[o], od, os, k)
+def _operand(tree, cards, m, c, data, h, l, e, H, L, E, od, os, begun):  # type: ignore[no-untyped-def]  # noqa: E741
+    """Multiply a node's product by one operand, or begin it with that."""
+    k = _walk(tree, cards, m, tree.op_scope[m, c], tree.op_arity[m, c], od, os)
+    if begun:
+        _times(h, l, e, H, L, E, data, od, os, k)
+    else:
+        _copy(h, l, e, H, L, E, data, od, os, k)
+
+
+@kernel
+def _sum_out(h, l, e, states, H, L, E, base):  # type: ignore[no-untyped-def]  # noqa: E741
+    """Sum over the slowest axis of a product; returns the number of entries that are left."""
+    size = len(h) // states
+    uh, ul, ue = H[base : base + size], L[base : base + size], E[base : base + size]
+    uh[:], ul[:], ue[:] = h[:size], l[:size], e[:size]
+    for x in range(1, states):
+        a, b = x * size, (x + 1) * size
+        _plus_row(uh, ul, ue, h[a:b], l[a:b], e[a:b])
+    return size
 
 
 @kernel
 def collect(tree, H, L, E, power, scratch, stop):  # type: ignore[no-untyped-def]
     """Messages to all parents; 1 when a table vanished, 2 when the time was over, else 0."""
-    dims, od, os = np.empty(64, np.int64), np.empty(65, np.int64), np.empty(65, np.int64)
-    for node in range(len(tree.cards)):
+    od, os = np.empty(65, np.int64), np.empty(65, np.int64)
+    for m in range(len(tree.parent)):
         if stop[0]:
             return 2
-        m, entries = _dims(tree, tree.cards, node, dims)
+        entries = tree.entries[m]
         h, l, e = scratch[0, :entries], scratch[1, :entries], scratch[2, :entries]  # noqa: E741
-        h[:] = 1.0
-        l[:] = 0.0
-        e[:] = 0.0
-        _form(tree, tree.cards, node, tree.op_data, H, L, E, h, l, e, dims, m, od, os, True)
-        low, high = tree.up[node], tree.up[node] + tree.size[node]
-        uh, ul, ue = H[low:high], L[low:high], E[low:high]
-        size = tree.size[node]
-        uh[:], ul[:], ue[:] = h[:size], l[:size], e[:size]
-        for x in range(1, tree.cards[node]):
-            a, b = x * size, (x + 1) * size
-            _plus_row(uh, ul, ue, h[a:b], l[a:b], e[a:b])
-        power[node] = _power(uh)
-        if power[node] == -10000:
+        if tree.op_count[m] == 0:
+            h[:], l[:], e[:] = 1.0, 0.0, 0.0
+        for c in range(tree.op_count[m]):
+            _operand(
+                tree, tree.cards, m, c, tree.op_data[m, c], h, l, e, H, L, E, od, os, c > 0
+            )
+        states = tree.cards[tree.variable[m]] if tree.variable[m] >= 0 else 1
+        low = tree.up[m]
+        high = low + _sum_out(h, l, e, states, H, L, E, low)
+        power[m] = _power(H[low:high])
+        if power[m] == -10000:
             return 1
-        _scale(uh, ul, ue, power[node])
+        _scale(H[low:high], L[low:high], E[low:high], power[m])
     return 0
 
 
 @kernel
+def _send_down(tree, m, c, h, l, e, H, L, E, od, os):  # type: ignore[no-untyped-def]  # noqa: E741
+    """Message to the node behind an operand: a product without it, summed to its scope."""
+    q = tree.op_node[m, c]
+    size = tree.entries[q] // (tree.cards[tree.variable[q]] if tree.variable[q] >= 0 else 1)
+    low, high = tree.down[q], tree.down[q] + size
+    H[low:high], L[low:high], E[low:high] = 0.0, 0.0, 0.0
+    k = _walk(tree, tree.cards, m, tree.op_scope[m, c], tree.op_arity[m, c], od, os)
+    _sum_into(H, L, E, low, h, l, e, od, os, k)
+    power = _power(H[low:high])
+    if power == -10000:
+        return False
+    _scale(H[low:high], L[low:high], E[low:high], power)
+    return True
+
+
+@kernel
 def distribute(tree, H, L, E, scratch, mass, stop):  # type: ignore[no-untyped-def]
-    """Messages to all children, and the mass of every state of every variable."""
-    dims, od, os = np.empty(64, np.int64), np.empty(65, np.int64), np.empty(65, np.int64)
-    for node in range(len(tree.cards) - 1, -1, -1):
+    """Messages to all operands, and the mass of every state of every variable."""
+    od, os = np.empty(65, np.int64), np.empty(65, np.int64)
+    for m in range(len(tree.parent) - 1, -1, -1):
         if stop[0]:
             return 2
-        m, entries = _dims(tree, tree.cards, node, dims)
-        h, l, e = scratch[0, :entries], scratch[1, :entries], scratch[2, :entries]  # noqa: E741
-        h[:] = 1.0
-        l[:] = 0.0
-        e[:] = 0.0
-        first = tree.op_start[node]
-        while first < tree.op_start[node + 1] and tree.op_child[first] < 0:
-            first += 1
-        last = tree.op_start[node + 1]
-        _form(tree, tree.cards, node, tree.op_data, H, L, E, h, l, e, dims, m, od, os, False)
-        if tree.parent[node] >= 0:
-            begin, arity = tree.sep_start[node], m - 1
-            k = _walk(tree, tree.cards, node, begin, arity, dims, m, od, os)
-            _times(h, l, e, H, L, E, tree.down[node], od, os, k)
-        # after[o]: product of the messages of children o, o + 1, …; kept behind the clique
-        for o in range(last - 1, first, -1):
-            a = (o - first) * entries
-            ah, al, ae = (
-                scratch[0, a : a + entries], scratch[1, a : a + entries], scratch[2, a : a + entries],
-            )  # fmt: skip
-            if o == last - 1:
-                ah[:] = 1.0
-                al[:] = 0.0
-                ae[:] = 0.0
-            else:
-                b = a + entries
-                ah[:] = scratch[0, b : b + entries]
-                al[:] = scratch[1, b : b + entries]
-                ae[:] = scratch[2, b : b + entries]
-            k = _walk(tree, tree.cards, node, tree.op_scope[o], tree.op_arity[o], dims, m, od, os)
-            _times(ah, al, ae, H, L, E, tree.op_data[o], od, os, k)
-        spare = max(last - first, 1) * entries
-        th, tl, te = (
-            scratch[0, spare : spare + entries], scratch[1, spare : spare + entries],
-            scratch[2, spare : spare + entries],
-        )  # fmt: skip
-        for o in range(first, last):
-            child = tree.op_child[o]
-            low, high = tree.down[child], tree.down[child] + tree.size[child]
-            H[low:high], L[low:high], E[low:high] = 0.0, 0.0, 0.0
-            k = _walk(tree, tree.cards, node, tree.op_scope[o], tree.op_arity[o], dims, m, od, os)
-            if o == last - 1:
-                _sum_into(H, L, E, low, h, l, e, od, os, k)
-            else:
-                a = (o + 1 - first) * entries
-                th[:], tl[:], te[:] = h, l, e
-                _times_row(
-                    th, tl, te, scratch[0, a : a + entries], scratch[1, a : a + entries],
-                    scratch[2, a : a + entries],
-                )  # fmt: skip
-                _sum_into(H, L, E, low, th, tl, te, od, os, k)
-            power = _power(H[low:high])
-            if power == -10000:
-                return 1
-            _scale(H[low:high], L[low:high], E[low:high], power)
-            _times(h, l, e, H, L, E, tree.op_data[o], od, os, k)
-        size = tree.size[node]
-        for x in range(tree.cards[node]):
+        n = tree.entries[m]
+        h, l, e = scratch[0, :n], scratch[1, :n], scratch[2, :n]  # noqa: E741
+        oh, ol, oe = scratch[0, n : 2 * n], scratch[1, n : 2 * n], scratch[2, n : 2 * n]
+        summed = tree.variable[m] >= 0
+        states = tree.cards[tree.variable[m]] if summed else 1
+        size, low = n // states, tree.down[m]
+        for x in range(states):
             a, b = x * size, (x + 1) * size
-            mass[0, node, x], mass[1, node, x], mass[2, node, x] = _total(h[a:b], l[a:b], e[a:b])
+            if tree.parent[m] >= 0:
+                h[a:b], l[a:b], e[a:b] = (
+                    H[low : low + size], L[low : low + size], E[low : low + size],
+                )  # fmt: skip
+            else:
+                h[a:b], l[a:b], e[a:b] = 1.0, 0.0, 0.0
+        count = tree.op_count[m]
+        if count == 2 and tree.op_node[m, 1] >= 0:
+            oh[:], ol[:], oe[:] = h, l, e
+            _operand(
+                tree, tree.cards, m, 0, tree.op_data[m, 0], oh, ol, oe, H, L, E, od, os, True
+            )
+            if not _send_down(tree, m, 1, oh, ol, oe, H, L, E, od, os):
+                return 1
+        if count == 2 and (summed or tree.op_node[m, 0] >= 0):
+            _operand(tree, tree.cards, m, 1, tree.op_data[m, 1], h, l, e, H, L, E, od, os, True)
+        if count > 0 and tree.op_node[m, 0] >= 0 and not _send_down(
+            tree, m, 0, h, l, e, H, L, E, od, os
+        ):
+            return 1
+        if not summed:
+            continue
+        if count > 0:
+            _operand(tree, tree.cards, m, 0, tree.op_data[m, 0], h, l, e, H, L, E, od, os, True)
+        t = tree.variable[m]
+        for x in range(states):
+            a, b = x * size, (x + 1) * size
+            mass[0, t, x], mass[1, t, x], mass[2, t, x] = _total(h[a:b], l[a:b], e[a:b])
     return 0
 
 
 @kernel
 def extra_masses(  # type: ignore[no-untyped-def]
-    tree, group, count, scope_start, permuted, factor_start, high, low,
-    H, L, E, tail, power, scratch, mass, first, stop,
+    tree, group, count, scope_start, permuted, factor_start, high, low, chunk,
+    H, L, E, tail, power, scratch, mass, offset, stop,
 ):  # fmt: skip
     """Mass of the extra states of one group's variable, from the part of the tree that holds it.
 
-    Messages into that part from outside, above included, are those of the two passes.
+    Messages into that part from outside, above included, are those of the two passes. Each node
+    works on the classes of extra states that it can tell apart, one after the other: its tables
+    are as if the group's variable had one state.
     """
-    dims, od, os = np.empty(64, np.int64), np.empty(65, np.int64), np.empty(65, np.int64)
-    nodes, waiting = np.empty(group + 1, np.int64), np.empty(group + 1, np.int64)
-    made, top = 0, 1
-    waiting[0] = group
-    largest = 1
-    while top > 0:  # parents first; a child holds the group's variable if its separator does
-        top -= 1
-        node = waiting[top]
-        nodes[made] = node
-        made += 1
-        largest = max(largest, tree.size[node] * tree.cards[node] // tree.cards[group])
-        for o in range(tree.op_start[node], tree.op_start[node + 1]):
-            child = tree.op_child[o]
-            if child >= 0 and _has(tree, child, group):
-                waiting[top] = child
-                top += 1
-    cards, op_data = tree.cards.copy(), tree.op_data.copy()
-    place = np.full(group + 1, -1, np.int64)  # where a node's message over extra states begins
-    chunk = min(count, max(1, CHUNK // largest))
-    for begin in range(0, count, chunk):
-        if stop[0]:
-            return 2
-        here = min(chunk, count - begin)
-        cards[group] = here
+    od, os = np.empty(65, np.int64), np.empty(65, np.int64)
+    nodes = inside(tree, group)
+    cards = tree.cards.copy()
+    cards[group] = 1
+    number = np.full(len(tree.parent), -1, np.int64)
+    for r in range(len(nodes)):
+        number[nodes[r]] = r
+    place, length = np.empty(len(nodes), np.int64), np.empty(len(nodes), np.int64)
+    data, step = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    first = 0
+    while first < count:
+        here, _ = chunk_size(
+            tree, group, nodes, first, count, scope_start, permuted, factor_start, high, low, chunk
+        )
+        amount, of_state, parts, _, stands = classes(
+            tree, group, nodes, first, here, count, scope_start, permuted, factor_start, high, low
+        )
         free = tail
-        for p in range(made - 1, -1, -1):
-            node = nodes[p]
-            for o in range(tree.op_start[node], tree.op_start[node + 1]):
-                child, f = tree.op_child[o], tree.op_factor[o]
-                if child >= 0 and place[child] >= 0:
-                    op_data[o] = place[child]
-                elif f >= 0 and factor_start[f + 1] > factor_start[f]:
-                    free = _load_extra(
-                        tree, cards, group, begin, here, count, scope_start, permuted, f,
-                        factor_start[f], high, low, o, op_data, free, H, L, E,
-                    )  # fmt: skip
-            m, entries = _dims(tree, cards, node, dims)
+        for r in range(len(nodes)):
+            if stop[0]:
+                return 2
+            m = nodes[r]
+            for c in range(tree.op_count[m]):
+                q, f = tree.op_node[m, c], tree.op_factor[m, c]
+                data[c], step[c] = tree.op_data[m, c], 0
+                if q >= 0 and number[q] >= 0:
+                    data[c], step[c] = place[number[q]], length[number[q]]
+                elif f >= 0 and _of_group(scope_start, permuted, factor_start, f, group):
+                    card = (factor_start[f + 1] - factor_start[f]) // count
+                    data[c], step[c] = free, card
+                    for k in range(parts[r, : amount[r], c].max() + 1):
+                        for x in range(card):
+                            j = factor_start[f] + x * count + first + stands[r, c, k]
+                            H[free], L[free], E[free] = high[j], low[j], 0.0
+                            free += 1
+            entries = tree.entries[m] // tree.cards[group]
             h, l, e = scratch[0, :entries], scratch[1, :entries], scratch[2, :entries]  # noqa: E741
-            h[:] = 1.0
-            l[:] = 0.0
-            e[:] = 0.0
-            _form(tree, cards, node, op_data, H, L, E, h, l, e, dims, m, od, os, True)
-            size = entries // cards[node]
-            if node == group:
-                if tree.parent[node] >= 0:
-                    k = _walk(tree, cards, node, tree.sep_start[node], m - 1, dims, m, od, os)
-                    _times(h, l, e, H, L, E, tree.down[node], od, os, k)
-                for x in range(here):
-                    a, b = x * size, (x + 1) * size
-                    j = first + begin + x
-                    mass[0, j], mass[1, j], mass[2, j] = _total(h[a:b], l[a:b], e[a:b])
-                continue
-            place[node] = free
-            uh, ul, ue = H[free : free + size], L[free : free + size], E[free : free + size]
-            uh[:], ul[:], ue[:] = h[:size], l[:size], e[:size]
-            for x in range(1, cards[node]):
-                a, b = x * size, (x + 1) * size
-                _plus_row(uh, ul, ue, h[a:b], l[a:b], e[a:b])
-            _scale(uh, ul, ue, power[node])
-            free += size
+            t = tree.variable[m]
+            states = cards[t] if t >= 0 else 1
+            place[r], length[r] = free, entries // states
+            for k in range(amount[r]):
+                for c in range(tree.op_count[m]):
+                    at = data[c] + parts[r, k, c] * step[c]
+                    _operand(tree, cards, m, c, at, h, l, e, H, L, E, od, os, c > 0)
+                if t == group:
+                    if tree.parent[m] >= 0:
+                        _times_row(
+                            h, l, e, H[tree.down[m] : tree.down[m] + entries],
+                            L[tree.down[m] : tree.down[m] + entries],
+                            E[tree.down[m] : tree.down[m] + entries],
+                        )  # fmt: skip
+                    th, tl, te = _total(h, l, e)
+                    for s in range(here):
+                        if of_state[r, s] == k:
+                            j = offset + first + s
+                            mass[0, j], mass[1, j], mass[2, j] = th, tl, te
+                    continue
+                size = _sum_out(h, l, e, states, H, L, E, free)
+                _scale(H[free : free + size], L[free : free + size], E[free : free + size], power[m])
+                free += size
+        first += here
     return 0
-
-
-@kernel
-def _load_extra(  # type: ignore[no-untyped-def]
-    tree, cards, group, begin, here, count, scope_start, permuted, f, source, high, low, o,
-    op_data, free, H, L, E,
-):  # fmt: skip
-    """A factor's table over some extra states, behind the store; returns where it ends.
-
-    Such factors are over the group's variable alone, or a variable and the group's, in this order.
-    """
-    pair = scope_start[f + 1] - scope_start[f] == 2
-    if pair and permuted[scope_start[f] + 1] != group:
-        return free
-    if not pair and permuted[scope_start[f]] != group:
-        return free
-    card = cards[permuted[scope_start[f]]] if pair else 1
-    later = pair and permuted[scope_start[f]] > group
-    for x in range(card):
-        for s in range(here):
-            at = free + (s * card + x if later else x * here + s)
-            H[at], L[at], E[at] = (
-                high[source + x * count + begin + s], low[source + x * count + begin + s], 0.0,
-            )  # fmt: skip
-    op_data[o] = free
-    return free + card * here
 
 
 @kernel
