@@ -17,6 +17,7 @@ from icgi.kernels import kernel
 from icgi.model.structure.wide import UNIT, add, multiply
 
 FLOOR = 1e-300
+ROW = 32  # entries from which a run is worth a loop that is vectorised
 
 
 @kernel
@@ -100,24 +101,26 @@ def _copy(h, l, e, H, L, E, base, dims, strides, k):  # type: ignore[no-untyped-
             a -= 1
 
 
+# The bounds run in loops of their own: with three tables at once, compilers do not vectorise.
 @kernel
 def _times_one(h, l, e, bh, bl, be):  # type: ignore[no-untyped-def]  # noqa: E741
     """Multiply a row by one number."""
     size = abs(bh)
     for j in range(len(h)):
         a = abs(h[j])
+        e[j] = a * be + (size + be) * e[j] + a * size * UNIT + FLOOR
+    for j in range(len(h)):
         h[j], l[j] = multiply(h[j], l[j], bh, bl)
-        e[j] = a * be + (size + be) * e[j] + abs(h[j]) * UNIT + FLOOR
 
 
 @kernel
 def _times_row(h, l, e, bh, bl, be):  # type: ignore[no-untyped-def]  # noqa: E741
     """Multiply a row by another."""
     for j in range(len(h)):
-        a = abs(h[j])
-        size = abs(bh[j])
+        a, size = abs(h[j]), abs(bh[j])
+        e[j] = a * be[j] + (size + be[j]) * e[j] + a * size * UNIT + FLOOR
+    for j in range(len(h)):
         h[j], l[j] = multiply(h[j], l[j], bh[j], bl[j])
-        e[j] = a * be[j] + (size + be[j]) * e[j] + abs(h[j]) * UNIT + FLOOR
 
 
 @kernel
@@ -127,20 +130,20 @@ def _times(h, l, e, H, L, E, base, dims, strides, k):  # type: ignore[no-untyped
     inner, step = dims[k - 1], strides[k - 1]
     offset = base
     for start in range(0, len(h), inner):
-        end = start + inner
-        if step == 0:
-            _times_one(h[start:end], l[start:end], e[start:end], H[offset], L[offset], E[offset])
-        elif step == 1:
-            to = offset + inner
-            _times_row(
-                h[start:end], l[start:end], e[start:end], H[offset:to], L[offset:to], E[offset:to]
-            )
-        else:
+        if inner < ROW or step > 1:
             for j in range(inner):
                 s, o = start + j, offset + j * step
                 a, size = abs(h[s]), abs(H[o])
                 h[s], l[s] = multiply(h[s], l[s], H[o], L[o])
-                e[s] = a * E[o] + (size + E[o]) * e[s] + abs(h[s]) * UNIT + FLOOR
+                e[s] = a * E[o] + (size + E[o]) * e[s] + a * size * UNIT + FLOOR
+        elif step == 0:
+            end = start + inner
+            _times_one(h[start:end], l[start:end], e[start:end], H[offset], L[offset], E[offset])
+        else:
+            end, to = start + inner, offset + inner
+            _times_row(
+                h[start:end], l[start:end], e[start:end], H[offset:to], L[offset:to], E[offset:to]
+            )
         a = k - 2
         while a >= 0:
             digits[a] += 1
@@ -157,7 +160,19 @@ def _plus_row(h, l, e, bh, bl, be):  # type: ignore[no-untyped-def]  # noqa: E74
     """Add a row to another."""
     for j in range(len(h)):
         h[j], l[j] = add(h[j], l[j], bh[j], bl[j])
+    for j in range(len(h)):
         e[j] = e[j] + be[j] + abs(h[j]) * UNIT
+
+
+@kernel
+def _fold(h, l, e):  # type: ignore[no-untyped-def]  # noqa: E741
+    """Sum of a row by halves, which are overwritten."""
+    n = len(h)
+    while n > 16:
+        half = n // 2
+        _plus_row(h[:half], l[:half], e[:half], h[n - half : n], l[n - half : n], e[n - half : n])
+        n -= half
+    return _total(h[:n], l[:n], e[:n])
 
 
 @kernel
@@ -181,21 +196,16 @@ def _sum_into(H, L, E, base, h, l, e, dims, strides, k):  # type: ignore[no-unty
     inner, step = dims[k - 1], strides[k - 1]
     offset = base
     for start in range(0, len(h), inner):
-        end = start + inner
-        if step == 0:
-            th, tl, te = _total(h[start:end], l[start:end], e[start:end])
-            H[offset], L[offset] = add(H[offset], L[offset], th, tl)
-            E[offset] += te + abs(H[offset]) * UNIT
-        elif step == 1:
-            to = offset + inner
+        if step == 1 and inner >= ROW:
+            end, to = start + inner, offset + inner
             _plus_row(
                 H[offset:to], L[offset:to], E[offset:to], h[start:end], l[start:end], e[start:end]
             )
         else:
             for j in range(inner):
-                o = offset + j * step
-                H[o], L[o] = add(H[o], L[o], h[start + j], l[start + j])
-                E[o] += e[start + j] + abs(H[o]) * UNIT
+                s, o = start + j, offset + j * step
+                H[o], L[o] = add(H[o], L[o], h[s], l[s])
+                E[o] += e[s] + abs(H[o]) * UNIT
         a = k - 2
         while a >= 0:
             digits[a] += 1
@@ -334,7 +344,7 @@ def distribute(tree, H, L, E, scratch, mass, stop):  # type: ignore[no-untyped-d
         t = tree.variable[m]
         for x in range(states):
             a, b = x * size, (x + 1) * size
-            mass[0, t, x], mass[1, t, x], mass[2, t, x] = _total(h[a:b], l[a:b], e[a:b])
+            mass[0, t, x], mass[1, t, x], mass[2, t, x] = _fold(h[a:b], l[a:b], e[a:b])
     return 0
 
 
@@ -349,7 +359,8 @@ def extra_masses(  # type: ignore[no-untyped-def]
     works on the classes of extra states that it can tell apart, one after the other: its tables
     are as if the group's variable had one state.
     """
-    od, os = np.empty(65, np.int64), np.empty(65, np.int64)
+    dims, strides = np.empty((2, 65), np.int64), np.empty((2, 65), np.int64)
+    axes = np.zeros(2, np.int64)
     nodes = inside(tree, group)
     cards = tree.cards.copy()
     cards[group] = 1
@@ -389,10 +400,16 @@ def extra_masses(  # type: ignore[no-untyped-def]
             t = tree.variable[m]
             states = cards[t] if t >= 0 else 1
             place[r], length[r] = free, entries // states
+            for c in range(tree.op_count[m]):
+                axes[c] = _walk(
+                    tree, cards, m, tree.op_scope[m, c], tree.op_arity[m, c], dims[c], strides[c]
+                )
             for k in range(amount[r]):
-                for c in range(tree.op_count[m]):
-                    at = data[c] + parts[r, k, c] * step[c]
-                    _operand(tree, cards, m, c, at, h, l, e, H, L, E, od, os, c > 0)
+                at = data[0] + parts[r, k, 0] * step[0]
+                _copy(h, l, e, H, L, E, at, dims[0], strides[0], axes[0])
+                if tree.op_count[m] == 2:
+                    at = data[1] + parts[r, k, 1] * step[1]
+                    _times(h, l, e, H, L, E, at, dims[1], strides[1], axes[1])
                 if t == group:
                     if tree.parent[m] >= 0:
                         _times_row(
@@ -400,7 +417,7 @@ def extra_masses(  # type: ignore[no-untyped-def]
                             L[tree.down[m] : tree.down[m] + entries],
                             E[tree.down[m] : tree.down[m] + entries],
                         )  # fmt: skip
-                    th, tl, te = _total(h, l, e)
+                    th, tl, te = _fold(h, l, e)
                     for s in range(here):
                         if of_state[r, s] == k:
                             j = offset + first + s
