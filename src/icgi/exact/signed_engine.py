@@ -8,7 +8,7 @@ from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.exact.signed import forecast_signed, solve_signed
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph
-from icgi.model.structure.collapse import collapse
+from icgi.model.structure.find import find_structure
 
 TRIES = 3  # orders: some lose 10⁸ times more digits than others
 
@@ -25,7 +25,7 @@ class CollapsedJunctionTree:
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Collapse, search an order, check the memory, then collect and distribute."""
         deadline = budget.deadline()
-        collapsed = collapse(model)
+        collapsed = find_structure(model)
         if collapsed is None:
             raise UnsupportedModelError(
                 "no factor of this model is a sum of few products; use the junction tree itself"

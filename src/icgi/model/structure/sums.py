@@ -19,7 +19,8 @@ from icgi.model.structure.wide import Wide, add, divide, multiply, root
 from icgi.model.wiring import Wiring
 
 TOLERANCE = 1e-11  # relative error of an entry
-SNAP = 1e-9  # directions this close to 0 or ±1 are tried as 0 or ±1 first
+SNAP = 1e-6  # directions this close to 0 or ±1 are tried as 0 or ±1 first
+ROUGH = 1e-9  # relative to the largest entry: the first test of a product
 SNAP_FIT = 1e-13  # the same for the entries of the products, which nothing checks one by one
 LARGEST = 2**22  # entries; larger tables are left as they are
 MOST_TERMS = 64
@@ -243,7 +244,7 @@ def _is_product(values, rest):  # type: ignore[no-untyped-def]
     for start in range(0, len(values), inner):
         ratio = values[start + pivot % inner] / values[pivot]
         for x in range(inner):
-            if abs(values[start + x] - ratio * values[origin + x]) > SNAP * abs(values[pivot]):
+            if abs(values[start + x] - ratio * values[origin + x]) > ROUGH * abs(values[pivot]):
                 return False
     if n <= 2:
         return True
@@ -258,7 +259,7 @@ def _is_product(values, rest):  # type: ignore[no-untyped-def]
         for start in range(0, at, last):
             ratio = outer[start + pivot % last] / outer[pivot]
             for x in range(last):
-                if abs(outer[start + x] - ratio * outer[origin + x]) > SNAP * abs(outer[pivot]):
+                if abs(outer[start + x] - ratio * outer[origin + x]) > ROUGH * abs(outer[pivot]):
                     return False
         for j in range(at // last):
             outer[j] = outer[j * last + pivot % last]
@@ -307,11 +308,14 @@ def _pencil(rows, rest):  # type: ignore[no-untyped-def]
                     p, q = _det(a[j00], b[corner], a[j01], b[j10])
                     r, s = _det(b[j00], a[corner], b[j01], a[j10])
                     d1, e1 = add(p, q, r, s)
+                    largest = max(abs(d0), max(abs(d1), abs(d2)))
+                    if largest < 1e-10 * size**2:
+                        continue  # a product whatever the direction, up to rounding
                     square = d1 * d1 - 4.0 * d0 * d2
-                    score = square / size**4
-                    if score < -1e-9:
+                    if square < -1e-3 * largest**2:
                         return np.empty((0, 0)), np.empty((0, 0)), -1, -1
-                    if score > best and score > 1e-12:
+                    score = square / size**4
+                    if score > best and square > 1e-6 * largest**2:
                         best, first, second = score, 0, other
                         c0, c1, c2, l0, l1, l2 = d0, d1, d2, e0, e1, e2
         if first >= 0:
