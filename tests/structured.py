@@ -8,7 +8,7 @@ Factor = tuple[tuple[int, ...], np.ndarray]
 
 
 def max_gate(rng, states: int, cards: list[int], *, leak: bool, clean: int = 0) -> np.ndarray:
-    """P(y | causes) of a noisy max, y first; the first `clean` causes (of y's states) pass as is."""
+    """P(y | causes) of a noisy max, y first; the first `clean` causes pass as they are."""
     below = np.ones([states, *cards])
     for k, card in enumerate(cards):
         if k < clean:

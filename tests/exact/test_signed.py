@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import structured
 from numpy.testing import assert_allclose
 
+import structured
 from icgi.clock import Deadline
 from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.exact.enumeration import Enumerate
@@ -178,7 +178,10 @@ def random_signed(rng) -> Collapsed:
 
 def exact_masses(network: Network) -> list[list[Fraction]]:
     mass = [[Fraction(0)] * int(c) for c in network.cards]
-    tables = [Fraction(float(h)) + Fraction(float(l)) for h, l in zip(network.high, network.low)]  # noqa: B905
+    tables = [
+        Fraction(float(a)) + Fraction(float(b))
+        for a, b in zip(network.high, network.low, strict=True)
+    ]
     for x in itertools.product(*[range(int(c)) for c in network.cards]):
         weight = Fraction(1)
         for f in range(len(network.scope_start) - 1):

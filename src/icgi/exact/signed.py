@@ -1,4 +1,4 @@
-"""Exact marginals of a collapsed model, with a certificate: a bound of every probability's error."""
+"""Exact marginals of a collapsed model, with a certificate: a bound of every error."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from icgi.exact import signed_passes as passes
 from icgi.exact.signed_tree import SignedPlan, plan_signed
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FloatArray
-from icgi.model.ordering import Order, find_order
+from icgi.model.ordering import Order, find_order, greedy_order
 from icgi.model.structure.collapse import Collapsed
 
 DIGITS = 1e-9  # largest error of a probability, and relative error of Z, that counts as exact
@@ -38,6 +38,12 @@ def forecast_signed(
     seconds = 10.0 if deadline is None else min(deadline.left, 10.0)
     order = find_order(collapsed.network.skeleton, rng, seconds, hopeless=hopeless)
     return forecast_along(collapsed, order)
+
+
+def another_order(collapsed: Collapsed, rng: Generator) -> SignedForecast:
+    """Cost along a random greedy order: some lose 10⁸ times fewer digits than others."""
+    rule = ("min-fill", "min-weight", "min-degree")[int(rng.integers(3))]
+    return forecast_along(collapsed, greedy_order(collapsed.network.skeleton, rule, rng))
 
 
 def forecast_along(collapsed: Collapsed, order: Order) -> SignedForecast:
@@ -109,8 +115,8 @@ def _run(
         ):
             if last > first and passes.extra_masses(
                 tree, groups[g], last - first, net.scope_start, plan.permuted, links.factor_start,
-                links.high, links.low, plan.chunk, H, L, E, plan.store_entries, power, scratch, extra,
-                first, stop,
+                links.high, links.low, plan.chunk, H, L, E, plan.store_entries, power, scratch,
+                extra, first, stop,
             ):  # fmt: skip
                 return None
     roots = tree.up[tree.parent < 0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from numpy.random import Generator
 
 from icgi.errors import BudgetError, UnsupportedModelError
-from icgi.exact.signed import forecast_signed, solve_signed
+from icgi.exact.signed import another_order, forecast_signed, solve_signed
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph
 from icgi.model.structure.find import find_structure
@@ -30,17 +30,19 @@ class CollapsedJunctionTree:
             raise UnsupportedModelError(
                 "no factor of this model is a sum of few products; use the junction tree itself"
             )
+        ahead = forecast_signed(collapsed, rng, deadline.share(self.search_share))
+        if ahead.table_bytes > budget.table_bytes:
+            raise BudgetError(
+                f"exact inference after collapsing ({collapsed}) needs "
+                f"{ahead.table_bytes / 1e9:.3g} GB for its tables (largest "
+                f"2^{ahead.order.log2_table:.1f} entries), the budget is "
+                f"{budget.table_bytes / 1e9:.3g} GB; give a larger memory budget"
+            )
         for _ in range(TRIES):
-            ahead = forecast_signed(collapsed, rng, deadline.share(self.search_share))
-            if ahead.table_bytes > budget.table_bytes:
-                raise BudgetError(
-                    f"exact inference on {collapsed} needs {ahead.table_bytes / 1e9:.3g} GB for "
-                    f"its tables (largest 2^{ahead.order.log2_table:.1f} entries), the budget is "
-                    f"{budget.table_bytes / 1e9:.3g} GB; give a larger memory budget"
-                )
             found = solve_signed(collapsed, ahead.order, budget.until(deadline))
             if found is not None:
                 return found
+            ahead = another_order(collapsed, rng)
         raise BudgetError(
             "the signs of the collapsed sums cancel too many digits along every order that was "
             "tried, or the time was over; give more seconds, or use an approximate engine"

@@ -232,7 +232,7 @@ def _power(H):  # type: ignore[no-untyped-def]
     top = 0.0
     for value in H:
         top = max(top, abs(value))
-        if not value - value == 0.0:
+        if not np.isfinite(value):
             return -10000
     if top == 0.0:
         return -10000
@@ -273,9 +273,7 @@ def collect(tree, H, L, E, power, scratch, stop):  # type: ignore[no-untyped-def
         if tree.op_count[m] == 0:
             h[:], l[:], e[:] = 1.0, 0.0, 0.0
         for c in range(tree.op_count[m]):
-            _operand(
-                tree, tree.cards, m, c, tree.op_data[m, c], h, l, e, H, L, E, od, os, c > 0
-            )
+            _operand(tree, tree.cards, m, c, tree.op_data[m, c], h, l, e, H, L, E, od, os, c > 0)
         states = tree.cards[tree.variable[m]] if tree.variable[m] >= 0 else 1
         low = tree.up[m]
         high = low + _sum_out(h, l, e, states, H, L, E, low)
@@ -326,15 +324,15 @@ def distribute(tree, H, L, E, scratch, mass, stop):  # type: ignore[no-untyped-d
         count = tree.op_count[m]
         if count == 2 and tree.op_node[m, 1] >= 0:
             oh[:], ol[:], oe[:] = h, l, e
-            _operand(
-                tree, tree.cards, m, 0, tree.op_data[m, 0], oh, ol, oe, H, L, E, od, os, True
-            )
+            _operand(tree, tree.cards, m, 0, tree.op_data[m, 0], oh, ol, oe, H, L, E, od, os, True)
             if not _send_down(tree, m, 1, oh, ol, oe, H, L, E, od, os):
                 return 1
         if count == 2 and (summed or tree.op_node[m, 0] >= 0):
             _operand(tree, tree.cards, m, 1, tree.op_data[m, 1], h, l, e, H, L, E, od, os, True)
-        if count > 0 and tree.op_node[m, 0] >= 0 and not _send_down(
-            tree, m, 0, h, l, e, H, L, E, od, os
+        if (
+            count > 0
+            and tree.op_node[m, 0] >= 0
+            and not _send_down(tree, m, 0, h, l, e, H, L, E, od, os)
         ):
             return 1
         if not summed:
@@ -424,15 +422,19 @@ def extra_masses(  # type: ignore[no-untyped-def]
                             mass[0, j], mass[1, j], mass[2, j] = th, tl, te
                     continue
                 size = _sum_out(h, l, e, states, H, L, E, free)
-                _scale(H[free : free + size], L[free : free + size], E[free : free + size], power[m])
+                _scale(
+                    H[free : free + size], L[free : free + size], E[free : free + size], power[m]
+                )
                 free += size
         first += here
     return 0
 
 
 @kernel
-def link_masses(own_start, own_high, own_low, group_states, own, link_extra, extra_high, extra_low,
-                extra, cards, out):  # type: ignore[no-untyped-def]  # fmt: skip
+def link_masses(  # type: ignore[no-untyped-def]
+    own_start, own_high, own_low, group_states, own, link_extra, extra_high, extra_low, extra,
+    cards, out,
+):  # fmt: skip
     """Masses of the states of all collapsed variables: Σ coefficient · mass of a group's state."""
     for link in range(len(cards)):
         count = group_states[link]

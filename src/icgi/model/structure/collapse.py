@@ -5,13 +5,15 @@ A variable x that joins only two stars is summed out by C[s, t] = Σ_x A[s, x] w
 row and no column of C has two non-zero entries, t is known from s, and the two stars are one. A
 noisy-or chain of any length and in any order becomes one variable of two states that way.
 
-The marginal of a collapsed x needs the other entries, too: p(x) ∝ Σ_st A[s, x] w(x) B[t, x] M[s, t],
-with M[s, t] the sum over everything else when the stars on one side of x are in state s, those on
-the other in state t. For s, t matched by C these are states that the new variable has; the others
-are extra states, kept apart (`Links`), that only the question about x needs.
+The marginal of a collapsed x needs the other entries, too,
+p(x) ∝ Σ_st A[s, x] w(x) B[t, x] M[s, t], with M[s, t] the sum over everything else when the stars
+on one side of x are in state s, those on the other in state t. For s, t matched by C these are
+states that the new variable has; the others are extra states, kept apart (`Links`), that only the
+question about x needs.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,7 +25,9 @@ from icgi.model.wiring import Wiring, wiring
 
 WORTH = 0.55  # most log₂ terms of a sum as a share of log₂ entries of its table
 MOST_STARS = 128  # in a group: its extra states have tables of links × leaves entries
-MOST_EXTRA = 2**23  # entries of all tables of extra states; a model that needs more is not collapsed
+MOST_EXTRA = (
+    2**23
+)  # entries of all tables of extra states; a model that needs more is not collapsed
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,7 +49,7 @@ class Network:
     def skeleton(self) -> FactorGraph:
         """Model without numbers, for the search of elimination orders."""
         cards, scope, starts = self.cards.tolist(), self.scope.tolist(), self.scope_start.tolist()
-        scopes = {tuple(scope[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True)}
+        scopes = {tuple(scope[a:b]) for a, b in pairwise(starts)}
         kept = tuple(sorted(scopes))
         shapes = [tuple([cards[i] for i in s]) for s in kept]
         zeros = {shape: np.broadcast_to(np.zeros(()), shape) for shape in set(shapes)}
@@ -249,14 +253,13 @@ def _links(
     group = number[fused.ends[:, 0]]
     sizes = w.cards[fused.variable] * states[group]
     own_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    extra, which, assigned, slot, weight_high, weight_low, extra_high, extra_low, *own = (
-        _extra_states(
-            w.cards, sums.terms, sums.start, sums.high, sums.low, w.scope_start, w.scope,
-            fused.variable, fused.ends, fused.axes, fused.match, fused.high, fused.low,
-            fused.weight_high, fused.weight_low, np.flatnonzero(number >= 0), number, group,
-            len(states), state_of, states, own_start,
-        )
+    found = _extra_states(
+        w.cards, sums.terms, sums.start, sums.high, sums.low, w.scope_start, w.scope,
+        fused.variable, fused.ends, fused.axes, fused.match, fused.high, fused.low,
+        fused.weight_high, fused.weight_low, np.flatnonzero(number >= 0), number, group,
+        len(states), state_of, states, own_start,
     )  # fmt: skip
+    extra, which, assigned, slot, weight_high, weight_low, extra_high, extra_low, oh, ol = found
     extra_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(extra)])
     count = len(pairs.group)
     length = np.zeros(len(network.table_start) - 1, np.int64)
@@ -274,7 +277,7 @@ def _links(
     begin = factor_start[plain + count]
     high[begin:], low[begin:] = weight_high, weight_low
     return Links(
-        fused.variable, len(w.cards) + group, own_start, *own, extra_start, which, extra_high,
+        fused.variable, len(w.cards) + group, own_start, oh, ol, extra_start, which, extra_high,
         extra_low, factor_start, high, low,
     )  # fmt: skip
 

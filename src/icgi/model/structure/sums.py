@@ -185,10 +185,7 @@ def _snapped(basis):  # type: ignore[no-untyped-def]
 
 @kernel
 def _plain(basis):  # type: ignore[no-untyped-def]
-    for value in basis.ravel():
-        if value != 0.0 and abs(value) != 1.0:
-            return False
-    return True
+    return np.all((basis == 0.0) | (np.abs(basis) == 1.0))
 
 
 @kernel
@@ -344,7 +341,7 @@ def _pencil(rows, rest):  # type: ignore[no-untyped-def]
 
 @kernel
 def _det(a, b, c, d):  # type: ignore[no-untyped-def]
-    """a · b − c · d in wide arithmetic."""
+    """A · b − c · d in wide arithmetic."""
     ph, pl = multiply(a, 0.0, b, 0.0)
     qh, ql = multiply(c, 0.0, d, 0.0)
     return add(ph, pl, -qh, -ql)

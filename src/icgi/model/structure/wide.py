@@ -17,9 +17,9 @@ from icgi.model.graph import FloatArray
 UNIT = 2.0**-102  # relative error of one operation, at most
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
-    """a · b + c, rounded once."""
+    """A · b + c, rounded once."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fma(*arguments)
