@@ -24,8 +24,8 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT.parent / "tests"))
 
 import structured  # noqa: E402
-
 from icgi.data.collection import Instance, data_folder, instances  # noqa: E402
+from icgi.exact.forms import reduced_form  # noqa: E402
 from icgi.exact.junction_tree import JunctionTree  # noqa: E402
 from icgi.exact.signed_engine import CollapsedJunctionTree  # noqa: E402
 from icgi.inference import Budget, Marginals, infer  # noqa: E402
@@ -33,8 +33,7 @@ from icgi.model.condition import condition  # noqa: E402
 from icgi.model.graph import FactorGraph  # noqa: E402
 from icgi.model.ordering import Order, find_order  # noqa: E402
 from icgi.model.structure.barren import find_barren, plan_batches  # noqa: E402
-from icgi.model.structure.find import find_structure  # noqa: E402
-from icgi.model.structure.split import split_products  # noqa: E402
+from icgi.model.structure.collapse import collapse  # noqa: E402
 
 LINES = ROOT / "results" / "structure.jsonl"
 BUDGET = Budget()
@@ -128,8 +127,13 @@ def published() -> Iterator[Line]:
 
 
 def widths() -> Iterator[Line]:
-    """Largest table and all entries, in bits: as it is, products split, barren gone, sums."""
-    chosen = {"BN_12", "BN_15", "BN_31", *(f"linkage_{k}" for k in (11, 12, 13, 14, 15, 22, 23))}
+    """Largest table and all entries, in bits: as it is, reduced, with sums, without barren."""
+    chosen = {
+        "BN_12",
+        "BN_15",
+        "BN_31",
+        *(f"linkage_{k}" for k in (11, 12, 13, 14, 15, 16, 22, 23, 24)),
+    }
     for each in collection("uai2022names-bn", "uai2014-linkage", "uai2014-pedigree"):
         if each.name in chosen or "edigree" in each.name:
             yield width_line(each.name, condition(each.model(), dict(each.evidence())).model)
@@ -142,22 +146,23 @@ def widths() -> Iterator[Line]:
 def width_line(name: str, model: FactorGraph) -> Line:
     show = lambda order: [round(order.log2_table, 1), round(order.log2_entries, 1)]  # noqa: E731
     line: Line = {"model": name, "as it is": show(width(model))}
-    line["products split"] = show(width(split_products(model)))
-    barren = find_barren(model)
-    small = model if barren is None else barren.model
-    line["barren"] = 0 if barren is None else len(barren.variables)
-    line["without barren"] = show(width(split_products(small)))
-    sums = find_structure(small)
+    merged, reduced = reduced_form(model)
+    line["copies"] = 0 if merged is None else merged.copies
+    line["reduced"] = show(width(reduced))
+    sums = collapse(reduced)
     line["with sums"] = None if sums is None else show(width(sums.network.skeleton))
+    barren = find_barren(model)
     if barren is not None:
-        greedy = lambda m: (
-            find_order(  # noqa: E731
-                split_products(m), np.random.default_rng(0), restarts=0
-            ).log2_entries
-        )
-        batches, total = plan_batches(barren, greedy)
+        line["barren"] = len(barren.variables)
+        line["without barren"] = show(width(reduced_form(barren.model)[1]))
+        batches, total = plan_batches(barren, _greedy)
         line["batches"], line["all entries in batches"] = len(batches), round(total, 1)
     return line
+
+
+def _greedy(part: FactorGraph) -> float:
+    reduced = reduced_form(part)[1]
+    return find_order(reduced, np.random.default_rng(0), restarts=0).log2_entries
 
 
 def none() -> Iterator[Line]:
@@ -171,7 +176,7 @@ def none() -> Iterator[Line]:
             continue
         model = condition(each.model(), dict(each.evidence())).model
         order = width(model)
-        look = lambda m=model: (find_structure(m), find_barren(m))  # noqa: E731
+        look = lambda m=model: (collapse(reduced_form(m)[1]), find_barren(m))  # noqa: E731
         found = look()
         line: Line = {"model": each.name, "bits": round(order.log2_table, 1)}
         line["seconds"] = round(cpu(look), 5)
@@ -203,7 +208,7 @@ def random() -> Iterator[Line]:
 
 def read_bif(path: Path) -> FactorGraph:
     """Just enough of the format for the networks of the bnlearn repository."""
-    text = gzip.open(path, "rt").read()
+    text = gzip.decompress(path.read_bytes()).decode()
     states: dict[str, list[str]] = {}
     for name, listed in re.findall(r"variable\s+(\S+)\s*\{\s*type[^{]*\{([^}]*)\}", text):
         states[name] = [each.strip() for each in listed.split(",")]
