@@ -26,6 +26,7 @@ from icgi.model.structure.split import split_products
 ENTRIES_PER_SECOND = 3e8  # both passes of the junction tree, measured low on two cores
 PLANNED = 2**36  # separator entries up to which the exact memory is worked out
 EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
+QUICK = 0.03  # seconds of a form that make looking for another one pointless
 TRIES = 3  # orders of a collapsed model, until the certificate holds
 
 
@@ -53,40 +54,54 @@ def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) 
     plain = _plain("as it is", "", model, order, None)
     found = [plain]
     if order.log2_entries > EASY:
-        found += _structured(model, plain, rng, deadline)
+        for form in _structured(model, plain, rng, deadline):
+            found.append(form)
+            if form.seconds < QUICK:
+                break
     return sorted(found, key=lambda form: form.seconds)
 
 
 def _structured(
     model: FactorGraph, plain: Form, rng: Generator, deadline: Deadline
 ) -> Iterator[Form]:
+    """Forms that need structure, those first that are found fastest."""
+    yield from _collapsed(split_products(model), None, plain, rng, deadline.share(0.25))
     merged, reduced = reduced_form(model)
     if reduced is not model:
         copies = 0 if merged is None else merged.copies
         grown = reduced.n_factors - model.n_factors
-        order = find_order(reduced, rng, deadline.left)
+        order = find_order(reduced, rng, deadline.share(0.25).left)
         words = f"{copies} copies merged, products split into {max(grown, 0)} more factors"
         yield _plain("reduced", words + _change(plain, order.log2_table), reduced, order, merged)
-    collapsed = collapse(reduced)
-    if collapsed is not None:
-        ahead = forecast_signed(collapsed, rng, deadline)
-
-        def signed(budget: Budget) -> Marginals | None:
-            tried = ahead
-            for _ in range(TRIES):
-                answer = solve_signed(collapsed, tried.order, budget)
-                if answer is not None:
-                    return answer if merged is None else merged.spread(answer)
-                tried = another_order(collapsed, rng)
-            return None
-
-        yield Form(
-            "collapsed", str(collapsed) + _change(plain, ahead.order.log2_table),
-            ahead.order.log2_table, ahead.table_bytes, ahead.seconds, signed,
-        )  # fmt: skip
+    if merged is not None:
+        yield from _collapsed(reduced, merged, plain, rng, deadline.share(0.25))
     barren = find_barren(model)
     if barren is not None:
         yield _batches(barren, plain, rng, deadline)
+
+
+def _collapsed(
+    model: FactorGraph, merged: Merged | None, plain: Form, rng: Generator, deadline: Deadline
+) -> Iterator[Form]:
+    """The collapsed form of a model, if there is any."""
+    collapsed = collapse(model)
+    if collapsed is None:
+        return
+    ahead = forecast_signed(collapsed, rng, deadline)
+
+    def answer(budget: Budget) -> Marginals | None:
+        within, tried = budget.deadline(), ahead
+        for _ in range(TRIES):
+            found = solve_signed(collapsed, tried.order, budget.until(within))
+            if found is not None:
+                return found if merged is None else merged.spread(found)
+            tried = another_order(collapsed, rng)
+        return None
+
+    words = str(collapsed) + _change(plain, ahead.order.log2_table)
+    if merged is not None:
+        words = f"{merged.copies} copies merged, {words}"
+    yield Form("collapsed", words, ahead.order.log2_table, ahead.table_bytes, ahead.seconds, answer)
 
 
 def _change(plain: Form, after: float) -> str:

@@ -116,6 +116,8 @@ def _laid_out(support: BoolArray, a: int, b: int, axes: int) -> BoolArray:
 def _alive(model: FactorGraph, supports: Supports) -> BoolArray:
     alive = all_states(model)
     for (i, j), support in supports.items():
+        if support.all():
+            continue
         alive[i, : model.cards[i]] &= support.any(1)
         alive[j, : model.cards[j]] &= support.any(0)
     if not alive.any(1).all():
@@ -131,6 +133,8 @@ def _copies(supports: Supports, alive: BoolArray) -> Copies:
     found: Copies = {}
     followed: set[int] = set()
     for (i, j), support in supports.items():
+        if np.count_nonzero(support) > min(support.shape):
+            continue
         kept = support[alive[i, : support.shape[0]]][:, alive[j, : support.shape[1]]]
         if kept.shape[0] < 2 or kept.shape[0] != kept.shape[1]:
             continue
