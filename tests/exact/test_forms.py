@@ -7,10 +7,11 @@ from numpy.testing import assert_allclose
 import structured
 import zoo
 from icgi.clock import Deadline
-from icgi.errors import BudgetError
+from icgi.errors import BudgetError, EvidenceError, UnsupportedModelError
 from icgi.exact import forms as module
 from icgi.exact.enumeration import Enumerate
 from icgi.exact.forms import forms
+from icgi.exact.signed_engine import CollapsedJunctionTree
 from icgi.exact.structured import StructuredJunctionTree
 from icgi.inference import Budget, infer
 from icgi.model.condition import condition
@@ -34,6 +35,7 @@ def mixed_model(rng) -> FactorGraph:
 @pytest.mark.parametrize("seed", range(6))
 def test_all_forms_agree_with_enumeration(seed: int, monkeypatch) -> None:
     monkeypatch.setattr(module, "EASY", -1.0)
+    monkeypatch.setattr(module, "QUICK", -1.0)
     rng = np.random.default_rng(seed)
     model = condition(mixed_model(rng), {0: 0} if seed % 2 else {}).model
     truth = Enumerate()(model, BUDGET, rng)
@@ -61,6 +63,7 @@ def test_the_engine_takes_what_fits() -> None:
 @pytest.mark.parametrize("name", zoo.MODELS)
 def test_the_engine_agrees_with_enumeration_on_the_zoo(name: str, monkeypatch) -> None:
     monkeypatch.setattr(module, "EASY", -1.0)
+    monkeypatch.setattr(module, "QUICK", -1.0)
     rng = np.random.default_rng(0)
     found, truth = (
         infer(zoo.MODELS[name], {}, engine, BUDGET, rng)
@@ -68,3 +71,18 @@ def test_the_engine_agrees_with_enumeration_on_the_zoo(name: str, monkeypatch) -
     )
     assert_allclose(found.probs, truth.probs, atol=1e-9)
     assert_allclose(found.log_z, truth.log_z, atol=1e-9)
+
+
+def test_impossible_evidence_is_never_answered(monkeypatch) -> None:
+    monkeypatch.setattr(module, "EASY", -1.0)
+    rng = np.random.default_rng(3)
+    even = structured.parity_gate(rng, 3, noise=False)[0]
+    odd = structured.parity_gate(rng, 3, noise=False)[1]
+    prior = [((i,), rng.dirichlet(np.ones(2))) for i in range(3)]
+    # x₀ + x₁ + x₂ is even, and odd: no variable alone shows it
+    model, seen, _ = structured.hide(
+        rng, [2] * 3, [*prior, ((0, 1, 2), even), ((2, 0, 1), odd)], {}
+    )
+    for engine in (StructuredJunctionTree(), CollapsedJunctionTree()):
+        with pytest.raises((EvidenceError, BudgetError, UnsupportedModelError)):
+            infer(model, seen, engine, BUDGET, rng)
