@@ -167,6 +167,7 @@ def _greedy(part: FactorGraph) -> float:
 
 def none() -> Iterator[Line]:
     """Share of the time of an answer that looking for structure in vain takes."""
+    # forms() does not even look where the largest table has at most 2^10 entries
     names = "grids", "dbn", "alchemy", "csp", "segmentation", "objectdetection"
     families = [f"uai2014-{name}" for name in names]
     seen: dict[str, int] = {}

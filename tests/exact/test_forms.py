@@ -35,6 +35,7 @@ def mixed_model(rng) -> FactorGraph:
 @pytest.mark.parametrize("seed", range(6))
 def test_all_forms_agree_with_enumeration(seed: int, monkeypatch) -> None:
     monkeypatch.setattr(module, "EASY", -1.0)
+    monkeypatch.setattr(module, "NARROW", -1.0)
     monkeypatch.setattr(module, "QUICK", -1.0)
     rng = np.random.default_rng(seed)
     model = condition(mixed_model(rng), {0: 0} if seed % 2 else {}).model
@@ -63,6 +64,7 @@ def test_the_engine_takes_what_fits() -> None:
 @pytest.mark.parametrize("name", zoo.MODELS)
 def test_the_engine_agrees_with_enumeration_on_the_zoo(name: str, monkeypatch) -> None:
     monkeypatch.setattr(module, "EASY", -1.0)
+    monkeypatch.setattr(module, "NARROW", -1.0)
     monkeypatch.setattr(module, "QUICK", -1.0)
     rng = np.random.default_rng(0)
     found, truth = (
@@ -75,6 +77,7 @@ def test_the_engine_agrees_with_enumeration_on_the_zoo(name: str, monkeypatch) -
 
 def test_impossible_evidence_is_never_answered(monkeypatch) -> None:
     monkeypatch.setattr(module, "EASY", -1.0)
+    monkeypatch.setattr(module, "NARROW", -1.0)
     rng = np.random.default_rng(3)
     even = structured.parity_gate(rng, 3, noise=False)[0]
     odd = structured.parity_gate(rng, 3, noise=False)[1]

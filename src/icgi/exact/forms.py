@@ -26,6 +26,7 @@ from icgi.model.structure.split import split_products
 ENTRIES_PER_SECOND = 3e8  # both passes of the junction tree, measured low on two cores
 PLANNED = 2**36  # separator entries up to which the exact memory is worked out
 EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
+NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
 QUICK = 0.03  # seconds of a form that make looking for another one pointless
 TRIES = 3  # orders of a collapsed model, until the certificate holds
 
@@ -53,7 +54,7 @@ def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) 
     """
     plain = _plain("as it is", "", model, order, None)
     found = [plain]
-    if order.log2_entries > EASY:
+    if order.log2_entries > EASY and order.log2_table > NARROW:
         for form in _structured(model, plain, rng, deadline):
             found.append(form)
             if form.seconds < QUICK:
@@ -66,7 +67,7 @@ def _structured(
 ) -> Iterator[Form]:
     """Forms that need structure, those first that are found fastest."""
     yield from _collapsed(split_products(model), None, plain, rng, deadline.share(0.25))
-    merged, reduced = reduced_form(model)
+    merged, reduced = reduced_form(model, deadline.share(0.25))
     if reduced is not model:
         copies = 0 if merged is None else merged.copies
         grown = reduced.n_factors - model.n_factors
@@ -108,9 +109,11 @@ def _change(plain: Form, after: float) -> str:
     return f", largest table 2^{plain.log2_table:.1f} → 2^{after:.1f}"
 
 
-def reduced_form(model: FactorGraph) -> tuple[Merged | None, FactorGraph]:
+def reduced_form(
+    model: FactorGraph, deadline: Deadline | None = None
+) -> tuple[Merged | None, FactorGraph]:
     """Positive reductions: copies merged, then products split."""
-    merged = merge_copies(model)
+    merged = merge_copies(model, deadline)
     return merged, split_products(model if merged is None else merged.model)
 
 
@@ -134,11 +137,14 @@ def _price(model: FactorGraph, order: Order) -> tuple[float, float]:
 
 def _batches(barren: Barren, plain: Form, rng: Generator, deadline: Deadline) -> Form:
     """The model without barren variables, and every batch of them put back, each reduced."""
-    greedy = lambda part: find_order(reduced_form(part)[1], rng, restarts=0).log2_entries  # noqa: E731
-    sets, _ = plan_batches(barren, greedy)
+
+    def greedy(part: FactorGraph) -> float:
+        return find_order(reduced_form(part, deadline)[1], rng, restarts=0).log2_entries
+
+    sets, _ = plan_batches(barren, greedy, deadline.share(0.5))
     parts = []
     for back in [set(), *sets]:
-        merged, reduced = reduced_form(barren.including(back))
+        merged, reduced = reduced_form(barren.including(back), deadline)
         order = find_order(reduced, rng, deadline.left / (len(sets) + 1))
         parts.append((merged, reduced, order, *_price(reduced, order)))
     small, largest = parts[0][2].log2_table, max(part[2].log2_table for part in parts)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph
 from icgi.model.wiring import Wiring, wiring
@@ -69,7 +70,8 @@ def find_barren(model: FactorGraph) -> Barren | None:
     order, own, sums = _remove(w.cards, w.scope_start, w.scope, w.table_start, w.values)
     if len(order) == 0:
         return None
-    factors = {int(i): _factors(w, int(i), int(f)) for i, f in zip(order, own, strict=True)}
+    unary = _unary(w)
+    factors = {int(i): (int(f), *unary.get(int(i), ())) for i, f in zip(order, own, strict=True)}
     gone = {f for taken in factors.values() for f in taken}
     cards = model.cards.copy()
     cards[order] = 1
@@ -85,20 +87,23 @@ def find_barren(model: FactorGraph) -> Barren | None:
 
 
 def plan_batches(
-    barren: Barren, cost: Callable[[FactorGraph], float]
+    barren: Barren, cost: Callable[[FactorGraph], float], deadline: Deadline | None = None
 ) -> tuple[list[set[int]], float]:
     """Sets of barren variables to put back, one after the other, and log₂ of what all cost.
 
-    `cost` says log₂ of the table entries of a model. All at once is one of the plans compared.
+    `cost` says log₂ of the table entries of a model. All at once is one of the plans compared, and
+    the only one when the time is over.
     """
+    within = deadline or Deadline()
     least = cost(barren.model)
     everything = set(barren.variables)
     at_once = cost(barren.including(everything))
     best, total = [everything], _log2_sum([least, at_once])
     for limit in LIMITS:
-        if least + limit >= at_once:
+        if least + limit >= at_once or within.passed:
             break
-        batches, costs = _halve(barren, list(reversed(barren.variables)), least + limit, cost)
+        wanted = list(reversed(barren.variables))
+        batches, costs = _halve(barren, wanted, least + limit, cost, within)
         sum_of = _log2_sum([least, *costs])
         if sum_of < total:
             best, total = batches, sum_of
@@ -106,31 +111,39 @@ def plan_batches(
 
 
 def _halve(
-    barren: Barren, wanted: list[int], limit: float, cost: Callable[[FactorGraph], float]
+    barren: Barren,
+    wanted: list[int],
+    limit: float,
+    cost: Callable[[FactorGraph], float],
+    deadline: Deadline,
 ) -> tuple[list[set[int]], list[float]]:
     """One batch if it keeps the limit, or is one variable; else those of two halves."""
     batch = barren.needed(wanted)
-    price = cost(barren.including(batch))
-    if price <= limit or len(wanted) == 1:
+    price = math.inf if deadline.passed else cost(barren.including(batch))
+    if price <= limit or len(wanted) == 1 or deadline.passed:
         return [batch], [price]
     middle = len(wanted) // 2
-    first = _halve(barren, wanted[:middle], limit, cost)
+    first = _halve(barren, wanted[:middle], limit, cost, deadline)
     done = set().union(*first[0])
     left = [i for i in wanted[middle:] if i not in done]
-    second = _halve(barren, left, limit, cost) if left else ([], [])
+    second = _halve(barren, left, limit, cost, deadline) if left else ([], [])
     return first[0] + second[0], first[1] + second[1]
 
 
 def _log2_sum(values: list[float]) -> float:
     top = max(values)
+    if math.isinf(top):
+        return top
     return top + math.log2(sum(2.0 ** (value - top) for value in values))
 
 
-def _factors(w: Wiring, i: int, own: int) -> tuple[int, ...]:
-    """A variable's own factor and its unary ones."""
+def _unary(w: Wiring) -> dict[int, list[int]]:
+    """Unary factors of each variable."""
+    found: dict[int, list[int]] = {}
     single = np.flatnonzero(np.diff(w.scope_start) == 1)
-    mine = single[w.scope[w.scope_start[single]] == i]
-    return (own, *(int(f) for f in mine))
+    for f, i in zip(single.tolist(), w.scope[w.scope_start[single]].tolist(), strict=True):
+        found.setdefault(i, []).append(f)
+    return found
 
 
 @kernel
@@ -138,6 +151,7 @@ def _remove(cards, scope_start, scope, table_start, values):  # type: ignore[no-
     """Barren variables in an order of removal, the factor of each, and log of what it sums to."""
     n, count = len(cards), len(scope_start) - 1
     degree = np.zeros(n, np.int64)  # factors of two or more variables that are left
+    left = np.zeros(n, np.int64)  # sum of their numbers: the number itself when one is left
     most = cards.max() if n else 1
     weight = np.zeros((n, most))
     for f in range(count):
@@ -146,37 +160,41 @@ def _remove(cards, scope_start, scope, table_start, values):  # type: ignore[no-
             i = scope[a]
             if arity >= 2:
                 degree[i] += 1
+                left[i] += f
             else:
                 for x in range(cards[i]):
                     weight[i, x] += values[table_start[f] + x]
-    gone = np.zeros(count, np.bool_)
-    tried = np.zeros(n, np.bool_)
+    waiting = np.empty(n, np.int64)
+    top = 0
+    for i in range(n):
+        if degree[i] == 1 and cards[i] > 1:
+            waiting[top] = i
+            top += 1
     order, own, sums = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n)
     made = 0
-    changed = True
-    while changed:
-        changed = False
-        for f in range(count):
-            if gone[f] or scope_start[f + 1] - scope_start[f] < 2:
-                continue
-            for a in range(scope_start[f], scope_start[f + 1]):
-                i = scope[a]
-                if degree[i] != 1 or tried[i] or cards[i] < 2:
-                    continue
-                tried[i] = True
-                constant, log_sum = _constant(
-                    cards, scope_start, scope, table_start, values, f, a - scope_start[f],
-                    weight[i],
-                )  # fmt: skip
-                if not constant:
-                    continue
-                order[made], own[made], sums[made] = i, f, log_sum
-                made += 1
-                gone[f] = True
-                changed = True
-                for b in range(scope_start[f], scope_start[f + 1]):
-                    degree[scope[b]] -= 1
-                break
+    # A variable waits once, when its degree becomes one; 0 then means that its factor is gone.
+    while top > 0:
+        top -= 1
+        i = waiting[top]
+        if degree[i] != 1:
+            continue
+        f, axis = left[i], 0
+        while scope[scope_start[f] + axis] != i:
+            axis += 1
+        constant, log_sum = _constant(
+            cards, scope_start, scope, table_start, values, f, axis, weight[i]
+        )
+        if not constant:
+            continue
+        order[made], own[made], sums[made] = i, f, log_sum
+        made += 1
+        for b in range(scope_start[f], scope_start[f + 1]):
+            j = scope[b]
+            degree[j] -= 1
+            left[j] -= f
+            if degree[j] == 1 and cards[j] > 1:
+                waiting[top] = j
+                top += 1
     return order[:made], own[:made], sums[:made]
 
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.errors import EvidenceError
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.reduce import all_states, propagate, restrict
+from icgi.model.wiring import wiring
 
 if TYPE_CHECKING:
     from icgi.inference import Marginals
@@ -46,17 +48,21 @@ class Merged:
         return replace(marginals, probs=probs)
 
 
-def merge_copies(model: FactorGraph) -> Merged | None:
+def merge_copies(model: FactorGraph, deadline: Deadline | None = None) -> Merged | None:
     """Model with variables that determine each other merged; None where there are none.
 
-    Raises `EvidenceError` where the supports show that no configuration is possible.
+    When the time is over, what was merged so far counts. Raises `EvidenceError` where the supports
+    show that no configuration is possible.
     """
     n, width = model.n_variables, max(model.max_states, 1)
     original = np.arange(n)
     state = np.where(np.arange(width) < model.cards[:, None], np.arange(width), -1)
     now = model
+    within = deadline or Deadline()
     while _has_zeros(now):
-        tables, supports = _tighten(now)
+        tables, supports = _tighten(now, within)
+        if within.passed:
+            break
         alive = propagate(now, _alive(now, supports))
         copy_of = _copies(supports, alive)
         if not copy_of and alive.sum() == now.cards.sum():
@@ -69,13 +75,14 @@ def merge_copies(model: FactorGraph) -> Merged | None:
 
 
 def _has_zeros(model: FactorGraph) -> bool:
-    return any(
-        len(scope) > 1 and np.isneginf(table.min())
-        for scope, table in zip(model.scopes, model.log_tables, strict=True)
+    w = wiring(model)
+    zeros = np.isneginf(w.values)
+    return bool(zeros.any()) and bool(
+        (np.repeat(np.diff(w.scope_start), np.diff(w.table_start))[zeros] > 1).any()
     )
 
 
-def _tighten(model: FactorGraph) -> tuple[list[BoolArray], Supports]:
+def _tighten(model: FactorGraph, deadline: Deadline) -> tuple[list[BoolArray], Supports]:
     """Entries that are possible in every factor by the supports of all pairs, and these."""
     possible = [np.isfinite(table) for table in model.log_tables]
     holders: dict[tuple[int, int], list[int]] = {}
@@ -84,7 +91,7 @@ def _tighten(model: FactorGraph) -> tuple[list[BoolArray], Supports]:
             holders.setdefault((i, j), []).append(f)
     supports: Supports = {}
     waiting = {f for f, scope in enumerate(model.scopes) if len(scope) > 1}
-    while waiting:
+    while waiting and not deadline.passed:
         f = waiting.pop()
         scope, table = model.scopes[f], possible[f]
         pairs = [
