@@ -1,0 +1,176 @@
+"""The forms in which a model can be answered exactly, what each would cost, and the cheapest.
+
+Every form gives all marginals and log Z of the same model: as it is; with copies merged and
+products split; without barren variables, which come back in batches; and with sums of products
+collapsed.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from icgi.clock import Deadline
+from icgi.exact.junction_tree import solve
+from icgi.exact.signed import another_order, forecast_signed, solve_signed
+from icgi.exact.tree import plan
+from icgi.inference import Budget, Marginals
+from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.ordering import Order, find_order
+from icgi.model.structure.barren import Barren, find_barren, plan_batches
+from icgi.model.structure.collapse import collapse
+from icgi.model.structure.merge import Merged, merge_copies
+from icgi.model.structure.split import split_products
+
+ENTRIES_PER_SECOND = 3e8  # both passes of the junction tree, measured low on two cores
+PLANNED = 2**36  # separator entries up to which the exact memory is worked out
+EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
+NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
+QUICK = 0.03  # seconds of a form that make looking for another one pointless
+TRIES = 3  # orders of a collapsed model, until the certificate holds
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Form:
+    """One way to an exact answer, and its cost."""
+
+    name: str  # "as it is", "reduced", "batches", "collapsed"
+    words: str  # what was found, with the width before and after
+    log2_table: float  # largest table
+    table_bytes: float
+    seconds: float
+    answer: Callable[[Budget], Marginals | None]  # None: the certificate failed
+
+    def fits(self, budget: Budget) -> bool:
+        """Whether it keeps within the budget's memory and time."""
+        return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
+
+
+def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) -> list[Form]:
+    """All forms of a (conditioned) model, cheapest first; `order` is that of the model as it is.
+
+    Structure is looked for only where the model as it is costs more than the search.
+    """
+    plain = _plain("as it is", "", model, order, None)
+    found = [plain]
+    if order.log2_entries > EASY and order.log2_table > NARROW:
+        for form in _structured(model, plain, rng, deadline):
+            found.append(form)
+            if form.seconds < QUICK:
+                break
+    return sorted(found, key=lambda form: form.seconds)
+
+
+def _structured(
+    model: FactorGraph, plain: Form, rng: Generator, deadline: Deadline
+) -> Iterator[Form]:
+    """Forms that need structure, those first that are found fastest."""
+    yield from _collapsed(split_products(model), None, plain, rng, deadline.share(0.25))
+    merged, reduced = reduced_form(model, deadline.share(0.25))
+    if reduced is not model:
+        copies = 0 if merged is None else merged.copies
+        grown = reduced.n_factors - model.n_factors
+        order = find_order(reduced, rng, deadline.share(0.25).left)
+        words = f"{copies} copies merged, products split into {max(grown, 0)} more factors"
+        yield _plain("reduced", words + _change(plain, order.log2_table), reduced, order, merged)
+    if merged is not None:
+        yield from _collapsed(reduced, merged, plain, rng, deadline.share(0.25))
+    barren = find_barren(model)
+    if barren is not None:
+        yield _batches(barren, plain, rng, deadline)
+
+
+def _collapsed(
+    model: FactorGraph, merged: Merged | None, plain: Form, rng: Generator, deadline: Deadline
+) -> Iterator[Form]:
+    """The collapsed form of a model, if there is any."""
+    collapsed = collapse(model)
+    if collapsed is None:
+        return
+    ahead = forecast_signed(collapsed, rng, deadline)
+
+    def answer(budget: Budget) -> Marginals | None:
+        within, tried = budget.deadline(), ahead
+        for _ in range(TRIES):
+            found = solve_signed(collapsed, tried.order, budget.until(within))
+            if found is not None:
+                return found if merged is None else merged.spread(found)
+            tried = another_order(collapsed, rng)
+        return None
+
+    words = str(collapsed) + _change(plain, ahead.order.log2_table)
+    if merged is not None:
+        words = f"{merged.copies} copies merged, {words}"
+    yield Form("collapsed", words, ahead.order.log2_table, ahead.table_bytes, ahead.seconds, answer)
+
+
+def _change(plain: Form, after: float) -> str:
+    return f", largest table 2^{plain.log2_table:.1f} → 2^{after:.1f}"
+
+
+def reduced_form(
+    model: FactorGraph, deadline: Deadline | None = None
+) -> tuple[Merged | None, FactorGraph]:
+    """Positive reductions: copies merged, then products split."""
+    merged = merge_copies(model, deadline)
+    return merged, split_products(model if merged is None else merged.model)
+
+
+def _plain(name: str, words: str, model: FactorGraph, order: Order, merged: Merged | None) -> Form:
+    needed, seconds = _price(model, order)
+
+    def answer(budget: Budget) -> Marginals:
+        found = solve(model, order, budget)
+        return found if merged is None else merged.spread(found)
+
+    return Form(name, words, order.log2_table, needed, seconds, answer)
+
+
+def _price(model: FactorGraph, order: Order) -> tuple[float, float]:
+    """Bytes and seconds of the junction tree."""
+    work = 2.0 * 2.0 ** min(order.log2_entries, 1000.0)
+    if order.message_entries < PLANNED:
+        return float(plan(model, order.variables).bytes_needed), work / ENTRIES_PER_SECOND
+    return 8.0 * order.message_entries, work / ENTRIES_PER_SECOND
+
+
+def _batches(barren: Barren, plain: Form, rng: Generator, deadline: Deadline) -> Form:
+    """The model without barren variables, and every batch of them put back, each reduced."""
+
+    def greedy(part: FactorGraph) -> float:
+        return find_order(reduced_form(part, deadline)[1], rng, restarts=0).log2_entries
+
+    sets, _ = plan_batches(barren, greedy, deadline.share(0.5))
+    parts = []
+    for back in [set(), *sets]:
+        merged, reduced = reduced_form(barren.including(back), deadline)
+        order = find_order(reduced, rng, deadline.left / (len(sets) + 1))
+        parts.append((merged, reduced, order, *_price(reduced, order)))
+    small, largest = parts[0][2].log2_table, max(part[2].log2_table for part in parts)
+    words = f"{len(barren.variables)} barren variables in {len(sets)} batches"
+
+    def answer(budget: Budget) -> Marginals:
+        deadline = budget.deadline()
+        whole = barren.whole
+        probs = np.zeros((whole.n_variables, max(whole.max_states, 1)))
+        first = None
+        for rows, (merged, reduced, order, *_) in zip([None, *sets], parts, strict=True):
+            found = solve(reduced, order, budget.until(deadline))
+            found = found if merged is None else merged.spread(found)
+            first = first or found
+            _enter(probs, found.probs, barren, rows)
+        assert first is not None
+        return Marginals(probs, first.status, first.log_z, stats=first.stats)
+
+    return Form(
+        "batches", words + _change(plain, small) + " without them", largest,
+        max(part[3] for part in parts), sum(part[4] for part in parts), answer,
+    )  # fmt: skip
+
+
+def _enter(probs: FloatArray, found: FloatArray, barren: Barren, rows: set[int] | None) -> None:
+    """Copy the rows of a batch, or of all that are not barren."""
+    gone = set(barren.variables)
+    chosen = [i for i in range(len(probs)) if i not in gone] if rows is None else sorted(rows)
+    probs[chosen, : found.shape[1]] = found[chosen]

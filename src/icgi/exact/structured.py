@@ -1,0 +1,37 @@
+"""Exact marginals in the cheapest form that the structure of a model allows."""
+
+from dataclasses import dataclass
+
+from numpy.random import Generator
+
+from icgi.errors import BudgetError
+from icgi.exact.forms import forms
+from icgi.inference import Budget, Marginals
+from icgi.model.graph import FactorGraph
+from icgi.model.ordering import find_order
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredJunctionTree:
+    """All marginals and log Z, exact; sums, copies, products and barren variables are used."""
+
+    search_share: float = 0.1  # share of the budget's seconds that each order search may take
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Compare all forms, and answer in the cheapest one whose certificate holds."""
+        deadline = budget.deadline()
+        search = deadline.share(self.search_share).within(10.0)
+        order = find_order(model, rng, search.left)
+        found = forms(model, order, rng, deadline.share(self.search_share).within(10.0))
+        for form in found:
+            if form.table_bytes <= budget.table_bytes:
+                answer = form.answer(budget.until(deadline))
+                if answer is not None:
+                    return answer
+        least = min(found, key=lambda form: form.table_bytes)
+        raise BudgetError(
+            f"exact inference needs {least.table_bytes / 1e9:.3g} GB for its tables (largest "
+            f"2^{least.log2_table:.1f} entries; {least.words or 'no structure found'}), the "
+            f"budget is {budget.table_bytes / 1e9:.3g} GB; give a larger memory budget, or use an "
+            "approximate engine"
+        )
