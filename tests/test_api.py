@@ -199,13 +199,16 @@ def test_batches_equal_single_questions() -> None:
     assert icgi.marginals_batch([]) == []
 
 
-def test_auto_is_exact_within_the_budget_and_refuses_beyond() -> None:
+def test_exact_is_exact_within_the_budget_and_refuses_beyond() -> None:
     model = zoo.MODELS["grid-3x3"]
     assert icgi.marginals(model).status is icgi.Status.EXACT
     with pytest.raises(icgi.BudgetError, match="memory"):
-        icgi.marginals(model, budget=icgi.Budget(table_bytes=8))
+        icgi.marginals(model, engine="exact", budget=icgi.Budget(table_bytes=8))
     with pytest.raises(icgi.BudgetError, match=r"seconds| s[ ;]"):
-        icgi.marginals(model, budget=icgi.Budget(seconds=1e-9))
+        icgi.marginals(model, engine="exact", budget=icgi.Budget(seconds=1e-9))
+    rushed = icgi.marginals(model, budget=icgi.Budget(seconds=1e-9))
+    assert rushed.status is not icgi.Status.EXACT
+    assert np.allclose(rushed.probs.sum(1), 1.0)
 
 
 def test_import_is_light() -> None:

@@ -92,7 +92,7 @@ def test_a_short_file_does_not_take_all_memory(run) -> None:
 
 def test_what_is_printed_is_what_is_refused(run) -> None:
     make("grid", "wide.uai", rows=14, columns=14)
-    told = run("marginals", "wide.uai", "--memory", "100k", code=4).stderr
+    told = run("marginals", "wide.uai", "--engine", "exact", "--memory", "100k", code=4).stderr
     printed = re.search(r"tables ([\d.]+ \w+),", told)
     refused = re.search(r"exact inference needs ([\d.]+ \w+)", told)
     shown = run("info", "wide.uai", "--memory", "100k").stdout
@@ -280,15 +280,17 @@ def test_report_is_not_written_where_strict_fails(run, grid) -> None:
 
 
 def test_a_refusal_names_reason_and_commands(run, grid) -> None:
-    result = run("marginals", "grid.uai", "--observe", "2=1", "--memory", "1000", code=4)
+    words = ["marginals", "grid.uai", "--observe", "2=1", "--memory", "1000", "--engine", "exact"]
+    result = run(*words, code=4)
     assert result.stdout == ""
-    assert "exact needs more than 1 kB" in result.stderr
+    assert "the budget is 1 kB" in result.stderr
     assert "joins" in result.stderr
     commands = suggested(result.stderr)
     assert 2 <= len(commands) <= 5
     found = run(*commands[0], "--json")  # more memory comes first
     assert json.loads(found.stdout)["status"] == "exact"
-    for command in commands[1:]:
+    assert commands[1] == ["marginals", "grid.uai", "--observe", "2=1"]  # auto approximates
+    for command in commands[2:]:
         assert command[:5] == ["marginals", "grid.uai", "--observe", "2=1", "--engine"]
         assert not describe(command[5]).exact
         run(*command, "--memory", "1G")
@@ -304,7 +306,7 @@ def engines_of(told: str) -> list[str]:
 
 
 def test_a_refusal_suggests_general_engines_before_special_ones(run, grid, monkeypatch) -> None:
-    words = ["marginals", "grid.uai", "--memory", "1000"]
+    words = ["marginals", "grid.uai", "--memory", "1000", "--engine", "jt"]
     for name in set(ENGINES) - {"auto", "jt", "tap", "unsure"}:
         monkeypatch.delitem(ENGINES, name)
     assert engines_of(run(*words, code=4).stderr) == ["tap", "unsure"]
@@ -321,7 +323,7 @@ def test_a_refusal_suggests_general_engines_before_special_ones(run, grid, monke
 def test_an_impossible_model_is_refused_before_anything_is_allocated(run, monkeypatch) -> None:
     make("ea2d", "wide.uai", L=60)
     monkeypatch.delattr(search, "_random_search")  # seconds of search would be for nothing
-    result = run("marginals", "wide.uai", "-o", "out.MAR", code=4)
+    result = run("marginals", "wide.uai", "-o", "out.MAR", "--engine", "exact", code=4)
     assert "GB" in result.stderr
     assert "pt" in engines_of(result.stderr)
     assert "--memory" not in result.stderr.partition("What to do")[2], "no machine has that much"
@@ -331,25 +333,37 @@ def test_an_impossible_model_is_refused_before_anything_is_allocated(run, monkey
 
 def test_a_symmetric_planar_model_is_sent_to_the_pfaffian(run) -> None:
     make("ea2d", "planar.uai", L=40, field=0.0)
-    result = run("marginals", "planar.uai", code=4)
+    result = run("marginals", "planar.uai", "--engine", "jt", code=4)
     assert "exactly ½ by symmetry" in result.stderr
     assert "icgi marginals planar.uai --engine pfaffian" in result.stderr
+    assert json.loads(run("marginals", "planar.uai", "--json").stdout)["status"] == "exact"
+
+
+def test_auto_answers_what_exact_refuses_and_says_how_well(run) -> None:
+    make("sk", "glass.uai", n=50)
+    result = run("marginals", "glass.uai", "--seconds", "2", "-o", "out.MAR")
+    assert "lbp first, then ttve and pt side by side for 2" in result.stderr
+    assert "estimated error" in result.stdout
+    assert "at 90 % in the mean; " in result.stdout
+    assert_allclose([row.sum() for row in read_marginals("out.MAR")], 1.0)
+    run("marginals", "glass.uai", "--engine", "exact", "--memory", "1M", code=4)
 
 
 @pytest.mark.parametrize("memory", ["500", "1M"])
-def test_auto_answers_or_refuses_as_it_does_in_python(run, grid, memory) -> None:
-    """`cli.question` runs `auto` along the order of the cost line; it has to know all it can do."""
+def test_exact_answers_or_refuses_as_it_does_in_python(run, grid, memory) -> None:
+    """`cli.question` runs `exact` along the order of the cost line."""
+    budget = icgi.Budget(table_bytes=bytes_of(memory))
     try:
-        icgi.marginals(grid, budget=icgi.Budget(table_bytes=bytes_of(memory)))
+        icgi.marginals(grid, engine="exact", budget=budget)
         expected = 0
     except icgi.BudgetError:
         expected = 4
-    run("marginals", "grid.uai", "--memory", memory, code=expected)
+    run("marginals", "grid.uai", "--engine", "exact", "--memory", memory, code=expected)
 
 
 def test_too_little_time_is_refused_too(run) -> None:
     make("grid", "wide.uai", rows=12, columns=12)
-    told = run("marginals", "wide.uai", "--seconds", "1e-9", code=4).stderr
+    told = run("marginals", "wide.uai", "--engine", "jt", "--seconds", "1e-9", code=4).stderr
     assert "icgi marginals wide.uai --seconds 1\n" in told
     assert "--memory" not in told.partition("What to do")[2]
 

@@ -33,7 +33,7 @@ from icgi.clock import Deadline
 from icgi.inference import Budget, Marginals, Status
 from icgi.kernels import kernel
 from icgi.model.condition import Conditioned, lift
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, assembled
 from icgi.model.reduce import absorb, all_states
 from icgi.model.wiring import Wiring
 
@@ -290,13 +290,11 @@ def _absorbed(model: FactorGraph) -> FactorGraph:
     narrow = [f for f, scope in enumerate(model.scopes) if len(scope) <= 1]
     merged = absorb(_selected(model, wide))
     rest = _selected(model, narrow)
-    return FactorGraph(
-        model.cards, merged.scopes + rest.scopes, merged.log_tables + rest.log_tables
-    )
+    return assembled(model.cards, merged.scopes + rest.scopes, merged.log_tables + rest.log_tables)
 
 
 def _selected(model: FactorGraph, factors: list[int]) -> FactorGraph:
-    return FactorGraph(
+    return assembled(
         model.cards,
         tuple(model.scopes[f] for f in factors),
         tuple(model.log_tables[f] for f in factors),

@@ -170,7 +170,9 @@ def _spinner(compiled: _Compiled) -> Iterator[Say]:
 
 def interruptible(work: Callable[[], T]) -> T:
     """Run in a helper thread: compiled code does not hear Ctrl-C, a waiting main thread does."""
-    return _started(work).result()
+    outcome: Future[T] = Future()
+    _start(work, outcome)
+    return outcome.result()
 
 
 def stoppable(work: Callable[[], T]) -> tuple[T, bool]:
@@ -182,8 +184,9 @@ def stoppable(work: Callable[[], T]) -> tuple[T, bool]:
     from icgi import clock
 
     with clock.stoppable():
-        outcome = _started(work)
+        outcome: Future[T] = Future()
         try:
+            _start(work, outcome)
             return outcome.result(), False
         except KeyboardInterrupt:
             if outcome.done():  # nobody is at work any more, or the work itself was interrupted
@@ -196,9 +199,7 @@ def stoppable(work: Callable[[], T]) -> tuple[T, bool]:
             raise KeyboardInterrupt from unanswered
 
 
-def _started(work: Callable[[], T]) -> "Future[T]":
-    outcome: Future[T] = Future()
-
+def _start(work: Callable[[], T], outcome: "Future[T]") -> None:
     def run() -> None:
         try:
             outcome.set_result(work())
@@ -206,7 +207,6 @@ def _started(work: Callable[[], T]) -> "Future[T]":
             outcome.set_exception(problem)
 
     threading.Thread(target=run, daemon=True).start()
-    return outcome
 
 
 def check_writable(path: Path) -> None:

@@ -14,7 +14,7 @@ from icgi.cli.question import Refused
 from icgi.cli.structure import planar, spin_flip
 from icgi.units import readable_bytes, readable_seconds
 
-_SHOWN = 4  # commands with other engines
+_SHOWN = 3  # commands with other engines
 _FIRST = ("ttve", "pt", "gbp", "lbp", "icgi")  # those that take large models first
 _LONGEST = 86400.0  # seconds of exact inference worth suggesting
 
@@ -36,11 +36,9 @@ def explain(refused: Refused, asked: Sequence[str], out: Path | None) -> None:
             "is exactly ½ by symmetry, and only log Z and pairs are left to compute."
         )
     flat = _planar(refused, words) if symmetric else []
-    lines = [*_larger_budget(refused, words), *flat, *_others(words)]
-    if not lines:
-        _say("This version has no approximate engine yet.")
-    else:
-        _say("What to do instead:")
+    auto = (shlex.join(words), "exact where it fits, else the best of several approximations")
+    lines = [*_larger_budget(refused, words), *flat, auto, *_others(words)]
+    _say("What to do instead:")
     for command, remark in lines:
         typer.secho(f"  {command}", err=True, bold=True)
         typer.echo(paragraph(f"      {remark}", hang=6), err=True)
@@ -73,7 +71,8 @@ def _larger_budget(refused: Refused, words: Sequence[str]) -> list[tuple[str, st
     more = ["--memory", f"{-(-needed // 1e9):.0f}G"] if needed > budget.table_bytes else []
     more += ["--seconds", f"{4 * ahead.seconds + 1:.0f}"] if ahead.seconds > budget.seconds else []
     time, memory = readable_seconds(ahead.seconds), readable_bytes(machine)
-    return [(shlex.join([*words, *more]), f"exact, about {time}; this machine has {memory}")]
+    chosen = ["--engine", refused.engine, *more]
+    return [(shlex.join([*words, *chosen]), f"exact, about {time}; this machine has {memory}")]
 
 
 def _machine_bytes() -> int:

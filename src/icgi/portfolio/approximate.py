@@ -16,7 +16,7 @@ from icgi import clock
 from icgi.approx.lbp import LoopyBP
 from icgi.clock import Deadline
 from icgi.elimination.engine import TensorTrainElimination
-from icgi.errors import IcgiError
+from icgi.errors import BudgetError, IcgiError
 from icgi.inference import Budget, Engine, Marginals
 from icgi.model.graph import FactorGraph
 from icgi.portfolio.combine import Combined, Route, combine
@@ -39,7 +39,7 @@ class Found:
 
     routes: tuple[Route, ...]
     combined: Combined
-    missing: Mapping[str, str]  # routes that could not be taken, and why
+    missing: Mapping[str, IcgiError]  # routes that could not be taken, and why
 
 
 def approximations(
@@ -50,7 +50,7 @@ def approximations(
     Routes that the model, the memory or the time rule out are left out; there is always one.
     """
     routes: list[Route] = []
-    missing: dict[str, str] = {}
+    missing: dict[str, IcgiError] = {}
     streams = rng.spawn(1 + len(SIDE_BY_SIDE))
     first = budget.until(deadline.share(FIRST_SHARE))
     _take("lbp", lambda: LoopyBP()(model, first, streams[0]), routes, missing)
@@ -78,7 +78,9 @@ def approximations(
             work.stop()  # whoever stops asking ends the routes too
     if not routes:
         words = "; ".join(f"{name}: {why}" for name, why in missing.items())
-        raise IcgiError(f"no engine could answer this model: {words}")
+        short = any(isinstance(why, BudgetError) for why in missing.values())
+        kind = BudgetError if short else IcgiError
+        raise kind(f"no engine can answer this model within the budget: {words}")
 
 
 def _run(
@@ -94,12 +96,12 @@ def _run(
 
 
 def _take(
-    name: str, answer: Callable[[], Marginals], routes: list[Route], missing: dict[str, str]
+    name: str, answer: Callable[[], Marginals], routes: list[Route], missing: dict[str, IcgiError]
 ) -> None:
     try:
         routes.append(Route(name, answer()))
     except IcgiError as refusal:
-        missing[name] = str(refusal)
+        missing[name] = refusal
 
 
 def _vouches(route: Route) -> bool:
