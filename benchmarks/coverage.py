@@ -261,13 +261,13 @@ The goal is 0.87–0.97 under `converged`, at least 0.80 under `budget spent`. `
 
 Real instances are few and the errors of their variables go together, so one unlucky answer shows.
 `pt` missed 86 variables of Segmentation_11 together, whose less likely states have probabilities of
-0.01 to 0.2, in both runs made for this table; three runs made elsewhere covered them. A rare mode
+0.01 to 0.2, in all three runs of this benchmark (one seed); three other runs covered them. A rare mode
 that is met a few times or never is the likely cause; it was not looked into.
 
 The random families are untouched by tuning. Of the real instances this is not quite true: that in
 models with zeros `pt` counts round trips for all variables, and not from independent starts, was
 decided after a first look at this table, where `pt` on Promedus was covered too rarely (0.80 of all
-pairs, 0.63 of the open ones); `pt` on real instances and on csp was run again since.
+pairs, 0.63 of the open ones); `pt` on all real instances and on csp was run again since, twice.
 """
 
 

@@ -199,7 +199,7 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
     if not mixed and trips.min() < FEW_TRIPS:
         # Only what came back from the hot end is a new draw. Of n draws, those of a state follow
         # a binomial, whose error at p = 0 or 1 is that of one draw more on either side.
-        # With zeros ensembles may share their start: it is one draw, and that they agree says little.
+        # With zeros ensembles may share their start: one draw, and that they agree says little.
         n = (1 if aim.has_zeros else len(trips)) + trips.sum()
         p = (n * summary.mean + 1.0) / (n + 2.0)
         by_trips = reach(aim.kernel) * np.sqrt(p * (1.0 - p) / (n + 2.0))
