@@ -261,8 +261,8 @@ The goal is 0.87–0.97 under `converged`, at least 0.80 under `budget spent`. `
 
 Real instances are few and the errors of their variables go together, so one unlucky answer shows.
 `pt` missed 86 variables of Segmentation_11 together, whose less likely states have probabilities of
-0.01 to 0.2, in all three runs of this benchmark (one seed); three other runs covered them. A rare mode
-that is met a few times or never is the likely cause; it was not looked into.
+0.01 to 0.2, in all three runs of this benchmark (one seed); three other runs covered them. A
+rare mode that is met a few times or never is the likely cause; it was not looked into.
 
 The random families are untouched by tuning. Of the real instances this is not quite true: that in
 models with zeros `pt` counts round trips for all variables, and not from independent starts, was
