@@ -279,7 +279,8 @@ class TensorTrainElimination:
             unfinished = answer.status is Status.DIVERGED
             if good or not self.escalate or clock.spent or not unfinished or not wider:
                 return kept
-            heavy = _bytes(best.layout, pots, 2 * rank) > clock.budget.table_bytes
+            needed = _bytes(best.layout, pots, 2 * rank) + _prepared_bytes(pots)
+            heavy = needed > clock.budget.table_bytes
             if heavy or _cost(best.layout, pots, 2 * rank) / _SPEED > clock.left:
                 return kept
             rank *= 2
@@ -548,6 +549,11 @@ def _bytes(layout: Layout, pots: Potentials, rank: int) -> float:
     return 8.0 * (6 * float((d * left * right).sum()) + tables + 2 * longest * carried**2 + lists)
 
 
+def _prepared_bytes(pots: Potentials) -> float:
+    """What a model in small pieces takes while it is prepared, mostly for Python's objects."""
+    return 1000.0 * (len(pots.pair_first) + len(pots.wide) + len(pots.cards))
+
+
 def _cost(layout: Layout, pots: Potentials, rank: int) -> float:
     return bond_cost(pots.cards, layout.step_variable, layout.site_start, layout.caps, rank)
 
@@ -557,13 +563,13 @@ def _affordable(layout: Layout, pots: Potentials, rank: int, clock: _Limits) -> 
 
     Of the seconds left a quarter is for the first pair of passes.
     """
-    allowed = clock.budget.table_bytes
+    allowed = clock.budget.table_bytes - _prepared_bytes(pots)
     while rank > 1 and (
         _bytes(layout, pots, rank) > allowed or _cost(layout, pots, rank) / _SPEED > clock.left / 4
     ):
         rank //= 2
     needed = _bytes(layout, pots, rank)
-    if needed > allowed:
+    if needed > max(allowed, 0.5 * clock.budget.table_bytes):
         raise _too_large("even rank-one trains", needed, clock.budget)
     return rank
 
