@@ -384,8 +384,9 @@ class TensorTrainElimination:
             drawn = self._check(peeled.core, pots, best, clock, rng, stats)
         joints = joint_marginals(pots, best.layout, best.last, peeled.roots, clock.deadline)
         probs = peeled.restore(best.last.probs, joints)
-        drawn &= len(joints) == len(peeled.roots)
-        if best.sound and drawn and best.exact and pots.steepness <= STEEP:
+        complete = len(joints) == len(peeled.roots)
+        checked = best.sound and drawn and complete
+        if checked and best.exact and pots.steepness <= STEEP:
             return Marginals(probs, Status.EXACT, best.log_z, stats=stats)
         moved = {}
         if len(best.history) > 1:
@@ -397,8 +398,11 @@ class TensorTrainElimination:
         if best.unusable:
             errors = np.maximum(errors, standard_errors(Signals("unary", best.last.probs)))
         band = peeled.restore_errors(errors, probs)
+        if not complete:  # eliminated variables were led back by guesses
+            gone = np.setdiff1d(np.arange(len(probs)), peeled.kept)
+            band[gone] = np.maximum(band[gone], standard_errors(Signals("unary", probs[gone])))
         status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
-        if best.sound and drawn and estimated_error(band) <= MOST_ERROR:
+        if checked and estimated_error(band) <= MOST_ERROR:
             status = Status.CONVERGED
         return Marginals(probs, status, best.log_z, std_error=band, stats=stats)
 
