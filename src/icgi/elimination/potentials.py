@@ -62,7 +62,7 @@ def seconds_apart(model: FactorGraph) -> float:
 
 def seconds_as_trains(pots: Potentials) -> float:
     """Seconds to turn all wide factors into trains, roughly: singular values of half their axes."""
-    return sum(3e-4 + 1e-9 * table.size**1.5 for table in pots.wide)
+    return float(sum(3e-4 + 1e-9 * table.size**1.5 for table in pots.wide))
 
 
 def potentials(model: FactorGraph) -> Potentials:
