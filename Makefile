@@ -22,11 +22,11 @@ test: $(STAMP)  ## the fast suite
 test-slow: $(STAMP)  ## the suite that takes minutes
 	$(BIN)/python -m pytest -q -m slow
 
-check: $(STAMP)  ## format, lint, types, fast tests
+check: $(STAMP)  ## format, lint, types, then the fast suite
 	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/ruff check src tests benchmarks docs
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(MAKE) test
 
 format: $(STAMP)
 	$(BIN)/ruff format src tests benchmarks docs

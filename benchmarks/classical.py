@@ -77,12 +77,12 @@ def ours(model: icgi.FactorGraph) -> dict[str, float]:
     """Milliseconds per sweep of each of our engines."""
     core = compile_models([model])
     trees = reweight(core, appearance(core, [np.random.default_rng(0)]))
-    endless = np.array([10**9])
+    endless, go = np.array([10**9]), np.zeros(1, np.uint8)
 
     def passing(which, schedule: int) -> Callable[[], int]:
         def run() -> int:
             state = initial_state(which)
-            messages.advance(which, state, schedule, 0.0, 0.0, endless, 60, 0, 1)
+            messages.advance(which, state, schedule, 0.0, 0.0, endless, 60, 0, 1, go)
             return int(state.sweeps[0])
 
         return run
@@ -90,7 +90,7 @@ def ours(model: icgi.FactorGraph) -> dict[str, float]:
     def ascending() -> int:
         q, made = mean_field.starting_point(core, [np.random.default_rng(0)]), np.zeros(1, np.int64)
         soft, rest = np.array([mean_field.SOFT]), np.array([np.inf])
-        ascend(core, q, soft, 0.0, endless, 60, 0, 1, made, rest)
+        ascend(core, q, soft, 0.0, endless, 60, 0, 1, made, rest, go)
         return int(made[0])
 
     return {

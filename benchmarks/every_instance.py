@@ -1,6 +1,6 @@
 """Every engine on every published instance: no crash, no NaN, no overrun, no impossible mass.
 
-    ICGI_DATA=… python benchmarks/every_instance.py [--engines lbp,pt] [--family grids] [--seconds S]
+    ICGI_DATA=… python benchmarks/every_instance.py [--engines lbp,pt] [--family dbn] [--seconds S]
     python benchmarks/every_instance.py --render    writes docs/every_instance.md from the lines
 
 One JSON line per (instance, engine) goes to benchmarks/results/every_instance.jsonl as soon as it

@@ -43,6 +43,7 @@ def solve_pyagrum(model, evidence):
     """Shafer-Shenoy on a Markov random field built through the API."""
     import pyagrum as gum
 
+    gum.setNumberOfThreads(1)
     conditioned = condition(model, evidence)
     tables: dict[tuple[int, ...], np.ndarray] = {}
     for scope, table in zip(conditioned.model.scopes, conditioned.model.log_tables, strict=True):

@@ -16,7 +16,7 @@ import numpy as np
 
 import icgi
 from icgi.data.collection import Instance, data_folder, instances
-from icgi.exact.junction_tree import readable_bytes
+from icgi.units import readable_bytes
 
 TOLERANCE = 1e-6
 

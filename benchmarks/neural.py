@@ -20,8 +20,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from icgi.data.families import FAMILIES
-from icgi.neural.engine import concentrations, require_ising, spins_from
 from icgi.neural.fast import FastNetwork
+from icgi.neural.spin_engine import concentrations, require_ising, spins_from
 from icgi.neural.spins import Spins, make_spins
 from icgi.neural.weights import shipped
 

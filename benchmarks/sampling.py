@@ -29,7 +29,7 @@ from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import as_ising
-from icgi.sampling.crew import Crew
+from icgi.sampling.ensembles import Ensembles, room
 from icgi.sampling.targets import target
 from icgi.sampling.tempering import ParallelTempering
 
@@ -73,14 +73,15 @@ def sweeping(seconds: float) -> Iterator[dict]:
     with ThreadPoolExecutor(1) as pool:
         for name, (family, parameters) in INSTANCES.items():
             model = FAMILIES[family].sample(np.random.default_rng(1), **parameters)
-            crew = Crew(
-                target(model), Budget(10**9), np.random.default_rng(0), pool,
-                ensembles=2, levels=REPLICAS, most_levels=REPLICAS,
+            aim = target(model)
+            ensembles = Ensembles(
+                aim, np.random.default_rng(0), pool, room(aim, Budget(), 1, 2, REPLICAS),
+                levels=REPLICAS,
             )  # fmt: skip
-            crew.start_record()
-            peers: dict[str, Run] = {"icgi": ours(crew)}
+            ensembles.start_record()
+            peers: dict[str, Run] = {"icgi": ours(ensembles)}
             if as_ising(model) is not None:
-                peers["dwave-samplers"] = dwave_gibbs(model, crew.ladder)
+                peers["dwave-samplers"] = dwave_gibbs(model, ensembles.ladder)
             yield from compare(name, peers, model.n_variables * REPLICAS, seconds)
 
 
@@ -101,13 +102,13 @@ def compare(name: str, peers: dict[str, Run], updates: int, seconds: float) -> I
         }  # fmt: skip
 
 
-def ours(crew: Crew) -> Run:
+def ours(ensembles: Ensembles) -> Run:
     """Two ensembles, half the sweeps each."""
 
     def run(sweeps: int) -> float:
         half = max(1, sweeps // 2)
         began = time.process_time()
-        crew.sweep(half, recording=True)
+        ensembles.sweep(half, recording=True)
         return (time.process_time() - began) * sweeps / (2 * half)
 
     run(20)  # compiles

@@ -5,7 +5,7 @@ import sys
 import networkx as nx
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import icgi
 import zoo
@@ -38,10 +38,23 @@ def test_answers_are_indexed_by_name_and_number() -> None:
     answer = icgi.marginals(sprinkler())
     assert_allclose(answer["rain"], answer[0])
     assert len(list(answer)) == len(answer) == 3
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="no variable 'snow'; there are: rain, sprinkler, grass"):
         answer["snow"]
+    with pytest.raises(KeyError, match="did you mean 'sprinkler'"):
+        answer["sprinkle"]
     with pytest.raises(IndexError):
         answer[3]
+
+
+def test_evidence_that_is_almost_right_is_explained_by_names() -> None:
+    for evidence, told in (
+        ({"gras": "wet"}, r"unknown variable 'gras' \(did you mean 'grass'\?\)"),
+        ({"grass": "wett"}, r"grass the unknown state 'wett' \(did you mean 'wet'\?\); its .* dry"),
+        ({"grass": 2}, r"variable grass the state 2, but it has states 0 to 1 \(dry, wet\)"),
+        ({7: "wet"}, "names variable 7"),
+    ):
+        with pytest.raises(icgi.EvidenceError, match=told):
+            icgi.marginals(sprinkler(), evidence)
 
 
 def test_entropy_and_order_of_uncertainty() -> None:
@@ -96,11 +109,57 @@ def test_html_escapes_names() -> None:
         ([([0], [1.0, -1.0])], "factor 0 has negative"),
         ([([0, 0], [[1.0]])], "twice"),
         ([([-1], [1.0, 1.0])], "count from 0"),
+        ([([0], [1.0, np.nan])], "factor 0 has negative, infinite or NaN"),
+        ([([0], ["a", "b"])], "table of factor 0 is no array of real numbers"),
+        ([([0], [1.0]), ([0, 1], [[1.0, 2.0], [3.0]])], "table of factor 1 is no array"),
+        ([([0], [])], "factor 0 gives variable 0 no states"),
+        ([([10**12], [1.0, 1.0])], "dense array"),
+        ([([[1]], [1.0])], "factor 0 is no pair"),
+        ([(0, [1.0])], "factor 0 is no pair"),
+        ([5], "factor 0 is no pair"),
+        ([([1, "1"], [[1.0, 1.0]])], "two variables are called '1'"),
+        ([(["a\x1b[31m"], [1.0])], r"a\\x1b\[31m, holds control characters"),
     ],
 )
 def test_wrong_factors_are_named(factors, words: str) -> None:
     with pytest.raises(icgi.ModelFormatError, match=words):
         icgi.from_factors(factors)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e301, -1e301])
+def test_log_tables_hold_numbers_or_minus_infinity(bad: float) -> None:
+    with pytest.raises(icgi.ModelFormatError, match="factor 1 has the log potential"):
+        icgi.from_factors([([0], [0.0, -np.inf]), ([0], [0.0, bad])], log=True)
+
+
+def test_tables_given_stay_the_callers() -> None:
+    table = np.array([1.0, 3.0])
+    for log in (False, True):
+        model = icgi.from_factors([([0], table)], log=log)
+        before = model.log_tables[0].copy()
+        table[0] = 2.0
+        assert_array_equal(model.log_tables[0], before)
+
+
+def test_every_builder_makes_a_model_without_variables(tmp_path) -> None:
+    icgi.save(icgi.from_factors([]), tmp_path / "none.uai")
+    for model in (
+        icgi.from_factors([]),
+        icgi.from_factors([((), 2.0)]),
+        icgi.from_ising(np.zeros((0, 0))),
+        icgi.from_networkx(nx.Graph()),
+        icgi.load(tmp_path / "none.uai"),
+    ):
+        assert model.n_variables == 0
+        answer = icgi.marginals(model, engine="jt")
+        assert answer.log_z == pytest.approx(np.log(2.0) if model.n_factors else 0.0)
+
+
+def test_graphs_with_words_for_numbers_are_refused() -> None:
+    graph = nx.Graph()
+    graph.add_edge(0, 1, weight="strong")
+    with pytest.raises(icgi.ModelFormatError, match="should be numbers"):
+        icgi.from_networkx(graph)
 
 
 def test_ising_from_matrix_and_graph_agree() -> None:
@@ -140,13 +199,16 @@ def test_batches_equal_single_questions() -> None:
     assert icgi.marginals_batch([]) == []
 
 
-def test_auto_is_exact_within_the_budget_and_refuses_beyond() -> None:
+def test_exact_is_exact_within_the_budget_and_refuses_beyond() -> None:
     model = zoo.MODELS["grid-3x3"]
     assert icgi.marginals(model).status is icgi.Status.EXACT
-    with pytest.raises(icgi.BudgetError, match="--memory"):
-        icgi.marginals(model, budget=icgi.Budget(table_bytes=8))
-    with pytest.raises(icgi.BudgetError, match="--seconds"):
-        icgi.marginals(model, budget=icgi.Budget(seconds=1e-9))
+    with pytest.raises(icgi.BudgetError, match="memory"):
+        icgi.marginals(model, engine="exact", budget=icgi.Budget(table_bytes=8))
+    with pytest.raises(icgi.BudgetError, match=r"seconds| s[ ;]"):
+        icgi.marginals(model, engine="exact", budget=icgi.Budget(seconds=1e-9))
+    rushed = icgi.marginals(model, budget=icgi.Budget(seconds=1e-9))
+    assert rushed.status is not icgi.Status.EXACT
+    assert np.allclose(rushed.probs.sum(1), 1.0)
 
 
 def test_import_is_light() -> None:

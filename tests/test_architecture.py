@@ -9,14 +9,19 @@ ROOT = Path(icgi.__file__).parent
 # room -> rooms it may import; a room may always import itself
 BELOW = {
     "errors": set(),
+    "wording": set(),
+    "extras": {"errors"},
     "randomness": set(),
     "clock": set(),
+    "units": set(),
     "kernels": {"clock"},
-    "model": {"errors", "randomness", "clock", "kernels"},
+    "model": {"errors", "wording", "randomness", "clock", "kernels", "units"},
     "inference": {"model", "errors", "clock"},
     "tt": {"errors", "kernels"},
 }
-FOUNDATION = {"inference", "model", "errors", "randomness", "clock", "kernels"}
+FOUNDATION = {
+    "inference", "model", "errors", "wording", "extras", "randomness", "clock", "kernels", "units"
+}  # fmt: skip
 ROOMS = {"exact", "approx", "sampling", "conformal"}
 BELOW |= {room: FOUNDATION for room in ROOMS}
 BELOW["elimination"] = FOUNDATION | {"tt"}
@@ -27,7 +32,7 @@ BELOW["engines"] = FOUNDATION | ENGINE_ROOMS | {"portfolio"}
 BELOW["metrics"] = {"errors", "model"}
 BELOW["answer"] = FOUNDATION
 BELOW["batch"] = BELOW["engines"] | {"engines", "answer"}
-BELOW["data"] = BELOW["engines"] | {"engines", "metrics"}
+BELOW["data"] = BELOW["engines"] | {"engines", "metrics", "extras"}
 BELOW["api"] = BELOW["engines"] | {"engines", "answer", "batch"}
 BELOW["report"] = BELOW["api"] | {"api", "metrics"}
 BELOW["train"] = BELOW["data"] | {"data"}

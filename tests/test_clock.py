@@ -43,6 +43,24 @@ def test_a_request_to_stop_ends_every_deadline_until_the_run_is_over() -> None:
     assert not endless.passed
 
 
+def test_a_part_of_the_work_can_be_stopped_alone() -> None:
+    with clock.part() as outer:
+        before = Deadline.after(math.inf)
+        with clock.part() as inner, Deadline.after(math.inf).flag() as stop:
+            within = Deadline.after(math.inf)
+            inner.stop()
+            assert within.passed
+            assert within.share(0.5).passed
+            assert stop[0]
+        assert not before.passed
+        with clock.part(of=outer):
+            later = Deadline.after(math.inf)
+        outer.stop()
+        assert later.passed
+        assert before.passed
+    assert not Deadline.after(math.inf).passed
+
+
 def test_the_earlier_deadline_counts() -> None:
     late = Deadline.after(100.0)
     assert late.within(1.0).left <= 1.0

@@ -1,12 +1,15 @@
 """The docs stay true: what exists is mentioned, and what is shown runs."""
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
 
 import zoo
-from icgi.engines import ENGINES
+from icgi.engines import ENGINES, parse_engine
+from icgi.errors import UnsupportedModelError
+from icgi.inference import Status
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,6 +24,27 @@ def test_the_skeleton_engine_keeps_the_contract() -> None:
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_is_in_the_readme(name: str) -> None:
     assert f"| `{name}` |" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "engine", [*ENGINES, "icgi:paper", "gbp:regions=join-graph", "ttve:exact_entries=0,samples=20"]
+)
+def test_every_statistic_is_in_the_glossary(engine: str) -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    for name in zoo.MODELS:
+        try:
+            stats = zoo.run(parse_engine(engine), name).stats
+        except UnsupportedModelError:
+            continue
+        for key in stats:
+            assert f"\n| `{key}` | " in glossary, f"docs/glossary.md does not explain {key}"
+
+
+def test_the_glossary_is_in_order_and_knows_every_status() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    keys = re.findall(r"^\| `(\w+)` \| ", glossary.partition("## Statistics")[2], re.M)
+    assert keys == sorted(set(keys))
+    assert all(f"\n| {status.value} | " in glossary for status in Status)
 
 
 def test_the_layout_in_the_readme_is_up_to_date() -> None:

@@ -26,11 +26,14 @@ def test_options_are_read_by_their_type() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("loopy", "unknown engine 'loopy'"),
-        ("jt:speed=9", "no option 'speed'"),
+        ("loopy", "unknown engine 'loopy'; there are"),
+        ("lpb", r"unknown engine 'lpb' \(did you mean 'lbp'\?\)"),
+        ("jt:speed=9", "no option 'speed'; its options are"),
+        ("jt:serch_share=0.5", r"no option 'serch_share' \(did you mean 'search_share'\?\)"),
         ("jt:arithmetic=exotic", "one of auto, linear, log"),
+        ("jt:arithmetic=liner", r"did you mean 'linear'\?"),
         ("jt:search_share=much", "a number"),
-        ("jt:fast", "no option 'variant'"),
+        ("jt:fast", "no option 'fast'"),
     ],
 )
 def test_mistakes_are_explained(text: str, words: str) -> None:

@@ -1,29 +1,38 @@
 """The answer a person holds: marginals together with the model's names, ready to print or save."""
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from icgi.errors import IcgiError
-from icgi.inference import Marginals, Status
+from icgi.extras import require_extra
+from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import Evidence
 from icgi.model.graph import FactorGraph, FloatArray, IntArray, state_names, variable_name
+from icgi.wording import did_you_mean, shown, some
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Marginals of one question, indexed by variable name or number."""
+    """Marginals of one question, indexed by variable name or number; its arrays are read-only."""
 
     model: FactorGraph
     evidence: Evidence
     marginals: Marginals
     engine: str
-    seconds: float
+    seconds: float  # of the engine, compiling left out
+    budget: Budget | None = None  # what was allowed, where that is known
+    seed: int | None = None
+    command: str | None = None  # that was typed
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "marginals", _read_only(self.marginals))
 
     @property
     def probs(self) -> FloatArray:
@@ -44,6 +53,21 @@ class Answer:
     def stats(self) -> Mapping[str, float]:
         """What the engine measured on the way."""
         return self.marginals.stats
+
+    @property
+    def std_error(self) -> FloatArray | None:
+        """Estimated standard error of every probability, n k; None where the engine has none.
+
+        Of a Dirichlet α it is √(p (1 − p) / (α₀ + 1)), p = α / α₀.
+        """
+        found = self.marginals
+        if found.std_error is not None or found.concentration is None:
+            return found.std_error
+        total = found.concentration.sum(1, keepdims=True)
+        p = found.concentration / np.maximum(total, 1e-300)
+        error: FloatArray = np.sqrt(p * (1 - p) / (total + 1))
+        error.flags.writeable = False
+        return error
 
     def __len__(self) -> int:
         return self.model.n_variables
@@ -82,7 +106,8 @@ class Answer:
         """Central intervals of every probability at a level, where the engine knows its error.
 
         A standard error s gives p ± z s with Φ(z) = (1 + level)/2; a Dirichlet α gives quantiles
-        (1 ∓ level)/2 of p_x ~ Beta(α_x, α₀ − α_x). None where the engine has neither.
+        (1 ∓ level)/2 of p_x ~ Beta(α_x, α₀ − α_x), widened to contain p_x. None where the engine
+        has neither.
         """
         found = self.marginals
         if found.std_error is not None:
@@ -100,19 +125,21 @@ class Answer:
         low, high = found.probs.copy(), found.probs.copy()
         low[spread] = beta.ppf((1 - level) / 2, alpha[spread], rest[spread])
         high[spread] = beta.ppf((1 + level) / 2, alpha[spread], rest[spread])
-        return low, high
+        # with α below one nearly all mass is at one end, and the mean may lie outside
+        return np.minimum(low, found.probs), np.maximum(high, found.probs)
 
     def to_frame(self) -> Any:
         """`pandas` table with one row per variable and state."""
-        try:
-            import pandas as pd
-        except ImportError as missing:
-            raise IcgiError("to_frame needs pandas: pip install 'icgi[data]'") from missing
+        require_extra("pandas", "data", "to_frame")
+        import pandas as pd
+
         return pd.DataFrame(self._columns())
 
     def to_json(self) -> str:
         """One JSON object: status, log Z, how it was obtained, and every marginal."""
-        log_z = self.log_z
+        from icgi import __version__
+
+        log_z, error = self.log_z, self.std_error
         return json.dumps(
             {
                 "engine": self.engine,
@@ -120,6 +147,15 @@ class Answer:
                 "advice": self.status.advice,
                 "log_z": log_z if log_z is not None and math.isfinite(log_z) else None,
                 "seconds": self.seconds,
+                "version": __version__,
+                "command": self.command,
+                "seed": self.seed,
+                "budget": None if self.budget is None else _budget(self.budget),
+                "model": {
+                    "variables": len(self),
+                    "factors": self.model.n_factors,
+                    "sha256": model_digest(self.model),
+                },
                 "stats": {key: _plain(value) for key, value in self.stats.items()},
                 "evidence": {
                     variable_name(self.model, i): state_names(self.model, i)[x]
@@ -128,14 +164,17 @@ class Answer:
                 "marginals": [
                     {
                         "variable": variable_name(self.model, i),
-                        "probabilities": dict(
-                            zip(state_names(self.model, i), self[i].tolist(), strict=True)
-                        ),
+                        "probabilities": self._by_state(i, self.probs[i]),
+                        **({} if error is None else {"std_errors": self._by_state(i, error[i])}),
                     }
                     for i in range(len(self))
                 ],
             }
         )
+
+    def _by_state(self, i: int, row: FloatArray) -> dict[str, float | None]:
+        names = state_names(self.model, i)
+        return {name: _plain(value) for name, value in zip(names, row.tolist(), strict=False)}
 
     def save(self, path: str | Path) -> None:
         """Write the answer; the ending chooses `.MAR`, `.json`, `.csv` or `.parquet`."""
@@ -146,6 +185,8 @@ class Answer:
             ".csv": self._save_csv,
             ".parquet": self._save_parquet,
         }
+        if path.is_dir():
+            raise IcgiError(f"cannot write {path}: it is a folder; give a file name")
         if path.suffix.lower() not in writers:
             raise IcgiError(
                 f"cannot write {path.name!r}: the ending should be .MAR, .json, .csv or .parquet"
@@ -164,19 +205,19 @@ class Answer:
     def _repr_html_(self) -> str:
         from html import escape
 
-        shown = self.by_uncertainty()[:20].tolist()
+        first = self.by_uncertainty()[:20].tolist()
         rows = "".join(
-            f"<tr><td>{escape(variable_name(self.model, i))}</td>"
+            f"<tr><td>{escape(shown(variable_name(self.model, i)))}</td>"
             + f"<td>{'observed' if i in self.evidence else f'{bits:.3f}'}</td><td>"
             + ", ".join(
-                f"{escape(name)}: {p:.4f}"
+                f"{escape(shown(name))}: {p:.4f}"
                 for name, p in zip(state_names(self.model, i), self[i].tolist(), strict=True)
             )
             + "</td></tr>"
-            for i in shown
+            for i in first
             for bits in [self.entropy()[i]]
         )
-        more = f"<p>… and {len(self) - len(shown)} more</p>" if len(self) > len(shown) else ""
+        more = f"<p>… and {len(self) - len(first)} more</p>" if len(self) > len(first) else ""
         return (
             f"<p><b>{escape(self.engine)}</b>: {self.status.value}. {self.status.advice}</p>"
             "<table><tr><th>variable</th><th>entropy (bits)</th><th>marginal</th></tr>"
@@ -192,11 +233,17 @@ class Answer:
             if self.model.names is not None and variable in self.model.names:
                 return self.model.names.index(variable)
             if not variable.isdigit():
-                raise KeyError(variable)
+                raise KeyError(self._unknown(variable))
             variable = int(variable)
         if not 0 <= variable < len(self):
             raise IndexError(f"variable {variable} of a model with {len(self)} variables")
         return int(variable)
+
+    def _unknown(self, name: str) -> str:
+        names = self.model.names
+        if names is None:
+            return f"no variable {name!r}: this model has no names, only numbers"
+        return f"no variable {name!r}{did_you_mean(name, names)}; there are: {some(names)}"
 
     def _columns(self) -> dict[str, Any]:
         cards = self.model.cards
@@ -228,16 +275,63 @@ class Answer:
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
+            writer.writerows(map(_harmless, row) for row in zip(*columns.values(), strict=True))
 
     def _save_parquet(self, path: Path) -> None:
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as missing:
-            raise IcgiError("writing .parquet needs pyarrow: pip install 'icgi[data]'") from missing
+        require_extra("pyarrow.parquet", "data", "writing .parquet")
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         pq.write_table(pa.table(self._columns()), path)
 
 
 def _plain(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def model_digest(model: FactorGraph) -> str:
+    """SHA-256 of sizes, scopes and tables: the same for the same numbers, whatever the names."""
+    digest = hashlib.sha256(model.cards.astype("<i8").tobytes())
+    arity = np.fromiter(map(len, model.scopes), "<i8", model.n_factors)
+    digest.update(arity.tobytes())
+    digest.update(np.array([i for scope in model.scopes for i in scope], "<i8").tobytes())
+    for table in model.log_tables:
+        digest.update(np.ascontiguousarray(table, "<f8").tobytes())
+    return digest.hexdigest()
+
+
+def _budget(budget: Budget) -> dict[str, float | None]:
+    return {
+        "seconds": _plain(budget.seconds),
+        "iterations": budget.iterations,
+        "table_bytes": budget.table_bytes,
+    }
+
+
+def _read_only(found: Marginals) -> Marginals:
+    """Same marginals, seen through arrays that cannot be written to."""
+    arrays: dict[str, Any] = {
+        name: _locked(value)
+        for name in ("probs", "concentration", "std_error", "deviation", "ess", "rhat")
+        if (value := getattr(found, name)) is not None
+    }
+    if found.pairs is not None:
+        arrays["pairs"] = {pair: _locked(table) for pair, table in found.pairs.items()}
+    return replace(found, **arrays)
+
+
+def _locked(array: FloatArray) -> FloatArray:
+    seen = np.asarray(array).view()  # the array itself may be somebody's to write to
+    seen.flags.writeable = False
+    return seen
+
+
+def _harmless(cell: Any) -> Any:
+    """Text that a spreadsheet would take for a formula gets an apostrophe; numbers may be."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -1,7 +1,6 @@
-"""The Python door: load or build a model, ask for its marginals."""
+"""The public API: load or build a model, ask for its marginals."""
 
-import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +9,13 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
+from icgi import clock
 from icgi.answer import Answer
 from icgi.engines import parse_engine
 from icgi.errors import ModelFormatError
-from icgi.inference import Budget, Engine, infer
+from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.model.condition import Evidence, condition, resolve_evidence
-from icgi.model.graph import FactorGraph, log_of
+from icgi.model.graph import FactorGraph, check_size, log_of, real_array
 from icgi.model.ising import ising_model
 from icgi.model.uai import read_evidence, read_model, write_model
 from icgi.randomness import generator
@@ -59,12 +59,13 @@ def from_factors(
     log
         Tables are logarithms already (−inf for zero).
     """
-    pairs = [(tuple(scope), np.asarray(table, dtype=np.float64)) for scope, table in factors]
+    pairs = [_pair(f, factor) for f, factor in enumerate(factors)]
     mentioned = dict.fromkeys(v for scope, _ in pairs for v in scope)
     numbered = all(isinstance(v, int | np.integer) for v in mentioned)
     if numbered:
         number = {v: int(v) for v in mentioned}  # type: ignore[call-overload]
         n = max(number.values(), default=-1) + 1
+        check_size(n, 1)
     else:
         number = {v: i for i, v in enumerate(mentioned)}
         n = len(number)
@@ -77,6 +78,8 @@ def from_factors(
                 f"factor {f} has {len(scope)} variables but a table of {table.ndim} axes"
             )
         for v, size in zip(scope, table.shape, strict=True):
+            if not size:
+                raise ModelFormatError(f"factor {f} gives variable {v!r} no states")
             if seen.setdefault(number[v], size) != size:
                 raise ModelFormatError(
                     f"factor {f} gives variable {v!r} {size} states, an earlier factor "
@@ -96,12 +99,24 @@ def from_factors(
     )
 
 
+def _pair(f: int, factor: Any) -> tuple[tuple[Hashable, ...], np.ndarray]:
+    """Scope and table of one given factor."""
+    try:
+        scope, table = factor
+        scope = tuple(scope)
+        hash(scope)
+    except (TypeError, ValueError) as error:
+        raise ModelFormatError(
+            f"factor {f} is no pair of scope and table ({error}); give a list of variables and an "
+            "array with one axis for each"
+        ) from error
+    return scope, real_array(table, f"the table of factor {f}")
+
+
 def _log_table(table: np.ndarray, what: str, log: bool) -> np.ndarray:
-    if not log:
-        return log_of(table, what)
-    if np.isnan(table).any() or (table == np.inf).any():
-        raise ModelFormatError(f"{what} has NaN or +inf among its log potentials")
-    return table.copy()
+    logs = table.copy() if log else log_of(table, what)
+    logs.flags.writeable = False
+    return logs
 
 
 def _all_states(
@@ -113,9 +128,12 @@ def _all_states(
         return None
     full = [tuple(str(x) for x in range(card)) for card in cards.tolist()]
     for v, names in states.items():
-        if v not in number or len(names) != cards[number[v]]:
+        if v not in number:
+            raise ModelFormatError(f"states are given for {v!r}, which no factor names")
+        if len(names) != cards[number[v]]:
             raise ModelFormatError(
-                f"states of variable {v!r}: {len(names)} names do not fit the model"
+                f"{len(names)} names for the {cards[number[v]]} states of variable {v!r}; give one "
+                "per state"
             )
         full[number[v]] = tuple(map(str, names))
     return tuple(full)
@@ -140,12 +158,19 @@ def from_networkx(
     """Ising model on a networkx graph: J from edge attributes (or 1), h from nodes (or 0)."""
     nodes = list(graph.nodes)
     number = {v: i for i, v in enumerate(nodes)}
-    links = [(number[u], number[v], float(j)) for u, v, j in graph.edges(data=coupling, default=1)]
+    try:
+        links = [
+            (number[u], number[v], float(j)) for u, v, j in graph.edges(data=coupling, default=1)
+        ]
+        h = np.array([float(x) for _, x in graph.nodes(data=field, default=0)])
+    except (TypeError, ValueError) as error:
+        raise ModelFormatError(
+            f"the graph's {coupling!r} of edges and {field!r} of nodes should be numbers: {error}"
+        ) from error
     if any(a == b for a, b, _ in links):
         raise ModelFormatError("the graph has a loop from a node to itself; remove it first")
     edges = np.array([link[:2] for link in links], dtype=np.int64).reshape(-1, 2)
     values = np.array([link[2] for link in links], dtype=np.float64)
-    h = np.array([float(x) for _, x in graph.nodes(data=field, default=0)])
     return ising_model((edges, values), h, beta, names=tuple(map(str, nodes)))
 
 
@@ -155,6 +180,7 @@ def marginals(
     engine: str | Engine = "auto",
     budget: Budget | None = None,
     seed: int | Generator | None = 0,
+    heard: Callable[[Answer], None] | None = None,
 ) -> Answer:
     """Every single-variable marginal of p(x | evidence).
 
@@ -164,12 +190,20 @@ def marginals(
         {variable: state}, each by number or by name.
     engine
         A name with options, such as ``"lbp:damping=0.5"``, or a settings object.
+    heard
+        Called with every complete answer of an engine that improves on its own (`auto`).
     """
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
     resolved = resolve_evidence(model, evidence)
-    began = time.perf_counter()
-    found = infer(model, resolved, chosen, budget or Budget(), generator(seed))
-    return Answer(model, resolved, found, repr(chosen), time.perf_counter() - began)
+    given = budget or Budget()
+    began = clock.now()
+    known = seed if isinstance(seed, int) else None
+
+    def whole(found: Marginals) -> Answer:
+        return Answer(model, resolved, found, repr(chosen), clock.now() - began, given, known)
+
+    told = None if heard is None else (lambda found: heard(whole(found)))
+    return whole(infer(model, resolved, chosen, given, generator(seed), told))
 
 
 def marginals_batch(

@@ -1,12 +1,12 @@
 """Many questions at once: one compiled run where the engine offers that, else threads."""
 
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from numpy.random import Generator
 
+from icgi import clock
 from icgi.answer import Answer
 from icgi.inference import Budget, Engine, infer
 from icgi.model.condition import Conditioned, Evidence, condition, lift
@@ -36,18 +36,20 @@ def run_batch(
     chosen = _with_shared_order(engine, questions[0][0], budget, rng) if shared else engine
     streams = rng.spawn(len(questions))
     if hasattr(chosen, "batch"):
-        began = time.perf_counter()
+        began = clock.now()
         parts = _conditioned(questions)
         answers = chosen.batch([part.model for part in parts], budget, streams, threads)
         if answers is not None:
             found = [lift(a, part.alive) for a, part in zip(answers, parts, strict=True)]
-            share = (time.perf_counter() - began) / len(questions)
-            return [Answer(*q, f, name, share) for q, f in zip(questions, found, strict=True)]
+            share = (clock.now() - began) / len(questions)
+            return [
+                Answer(*q, f, name, share, budget) for q, f in zip(questions, found, strict=True)
+            ]
 
     def answer(number: int) -> Answer:
-        began = time.perf_counter()
+        began = clock.now()
         found = infer(*questions[number], chosen, budget, streams[number])
-        return Answer(*questions[number], found, name, time.perf_counter() - began)
+        return Answer(*questions[number], found, name, clock.now() - began, budget)
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         return list(pool.map(answer, range(len(questions))))

@@ -1,7 +1,8 @@
 """The clock that budgets are measured on, and how a deadline reaches compiled code.
 
 It is the wall clock, except that it stands still while kernels are compiled (once after an
-installation, and nobody's fault), and that a request to stop ends every deadline at once.
+installation, and nobody's fault), and that a request to stop ends every deadline at once: all of
+them (`request_stop`), or those that were set within one part of the work (`part`).
 """
 
 import itertools
@@ -9,7 +10,8 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
@@ -19,8 +21,7 @@ _changed = threading.Condition()  # guards everything below
 _paused = 0.0  # seconds that have been taken out so far
 _pause_began = math.nan
 _depth = 0  # pauses may be nested: compiling one kernel compiles those it calls
-_stop = threading.Event()
-_flags: dict[int, tuple[float, NDArray[np.uint8]]] = {}  # moment and flag of those in use
+_flags: "dict[int, tuple[Deadline, NDArray[np.uint8]]]" = {}  # those in use
 _numbers = itertools.count()
 _watching = False  # whether the thread that raises flags has been started
 
@@ -53,27 +54,69 @@ def resume() -> None:
             _paused += perf_counter() - _pause_began
 
 
+def paused() -> bool:
+    """Whether the clock stands still now."""
+    return _depth > 0
+
+
+class Part:
+    """A part of the work that can be told to stop; parts within it stop with it."""
+
+    def __init__(self, whole: "Part | None" = None) -> None:
+        self._whole = whole
+        self._stop = threading.Event()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether this part, or one that it belongs to, was told to stop."""
+        return self._stop.is_set() or (self._whole is not None and self._whole.stopped)
+
+    def stop(self) -> None:
+        """Let every deadline set in this part pass now."""
+        self._stop.set()
+        with _changed:
+            for deadline, raised in _flags.values():
+                if deadline.part.stopped:
+                    raised[0] = 1
+
+    def forget(self) -> None:
+        """Take a request back."""
+        self._stop.clear()
+
+
+_ALL = Part()
+_current: ContextVar[Part] = ContextVar("part", default=_ALL)
+
+
 def request_stop() -> None:
     """Let every deadline pass now: engines return the best answer so far."""
-    _stop.set()
-    with _changed:
-        for _, raised in _flags.values():
-            raised[0] = 1
+    _ALL.stop()
 
 
 def stop_requested() -> bool:
     """Whether somebody asked to stop and the run that heard it has not ended."""
-    return _stop.is_set()
+    return _ALL.stopped
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Run within which a request to stop counts; it is forgotten at the end."""
-    _stop.clear()
+    _ALL.forget()
     try:
         yield
     finally:
-        _stop.clear()
+        _ALL.forget()
+
+
+@contextmanager
+def part(of: Part | None = None) -> Iterator[Part]:
+    """Part of the current work, or of another; deadlines set meanwhile in this thread are its."""
+    made = Part(of or _current.get())
+    token = _current.set(made)
+    try:
+        yield made
+    finally:
+        _current.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +124,7 @@ class Deadline:
     """A moment on this clock by which an engine has to be done."""
 
     at: float = math.inf
+    part: Part = field(default_factory=_current.get, compare=False, repr=False)
 
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
@@ -90,20 +134,20 @@ class Deadline:
     @property
     def passed(self) -> bool:
         """Whether the time is over, or a stop was requested."""
-        return _stop.is_set() or now() >= self.at
+        return self.part.stopped or now() >= self.at
 
     @property
     def left(self) -> float:
         """Seconds until then; 0 once passed."""
-        return 0.0 if _stop.is_set() else max(self.at - now(), 0.0)
+        return 0.0 if self.part.stopped else max(self.at - now(), 0.0)
 
     def within(self, seconds: float) -> "Deadline":
         """The earlier of this deadline and the moment so many seconds from now."""
-        return Deadline(min(self.at, now() + seconds))
+        return replace(self, at=min(self.at, now() + seconds))
 
     def share(self, part: float) -> "Deadline":
         """Deadline after this part of the time that is left."""
-        return self if math.isinf(self.at) else Deadline(now() + part * self.left)
+        return self if math.isinf(self.at) else replace(self, at=now() + part * self.left)
 
     @contextmanager
     def flag(self) -> Iterator[NDArray[np.uint8]]:
@@ -115,7 +159,7 @@ class Deadline:
         stop = np.zeros(1, np.uint8)
         number = next(_numbers)
         with _changed:
-            _flags[number] = self.at, stop
+            _flags[number] = self, stop
             if math.isfinite(self.at):
                 _watch()
         try:
@@ -139,9 +183,10 @@ def _watch() -> None:
 def _raise_flags() -> None:
     with _changed:
         while True:
-            moment, waiting = _now(), [at for at, stop in _flags.values() if not stop[0]]
-            for at, stop in _flags.values():
-                if at <= moment:
+            moment, later = _now(), math.inf
+            for deadline, stop in _flags.values():
+                if deadline.at <= moment:
                     stop[0] = 1
-            later = min((at for at in waiting if at > moment), default=math.inf)
+                else:
+                    later = min(later, deadline.at)
             _changed.wait(None if math.isinf(later) else later - moment)

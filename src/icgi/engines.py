@@ -4,13 +4,15 @@ import dataclasses
 import importlib
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from icgi.errors import IcgiError
 from icgi.inference import Engine
+from icgi.wording import did_you_mean
 
 ENGINES: dict[str, str] = {
     "auto": "icgi.portfolio.auto:Auto",
+    "exact": "icgi.portfolio.exact:Exact",
     "enumerate": "icgi.exact.enumeration:Enumerate",
     "jt": "icgi.exact.junction_tree:JunctionTree",
     "pfaffian": "icgi.exact.pfaffian:Pfaffian",
@@ -31,14 +33,15 @@ ENGINES: dict[str, str] = {
 def engine_class(name: str) -> Callable[..., Engine]:
     """Return the settings class of an engine."""
     if name not in ENGINES:
-        raise IcgiError(f"unknown engine {name!r}; there are: {', '.join(ENGINES)}")
+        near = did_you_mean(name, ENGINES)
+        raise IcgiError(f"unknown engine {name!r}{near}; there are: {', '.join(ENGINES)}")
     module, _, attribute = ENGINES[name].partition(":")
     found: Callable[..., Engine] = getattr(importlib.import_module(module), attribute)
     return found
 
 
 def parse_engine(text: str) -> Engine:
-    """Engine from its command-line form, `lbp:damping=0.5,schedule=residual` or `icgi:fast`."""
+    """Engine from its text form, `lbp:damping=0.5,schedule=residual` or `icgi:fast`."""
     name, _, rest = text.partition(":")
     make = engine_class(name)
     known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
@@ -49,18 +52,25 @@ def parse_engine(text: str) -> Engine:
         if not equals:
             key, value = "variant", key
         if key not in known:
-            options = ", ".join(known) or "none"
-            raise IcgiError(f"engine {name!r} has no option {key!r}; its options are: {options}")
+            raise IcgiError(_unknown_option(name, key if equals else item, known))
         settings[key] = _convert(name, key, value, hints[key])
     return make(**settings)
 
 
+def _unknown_option(engine: str, key: str, known: Iterable[str]) -> str:
+    near = did_you_mean(key, known)
+    options = ", ".join(known) or "none"
+    return f"engine {engine!r} has no option {key!r}{near}; its options are: {options}"
+
+
 def _convert(engine: str, key: str, text: str, hint: object) -> object:
     """Read an option's text as the type its field declares; the first that fits of a union."""
+    near = ""
     for kind in _kinds(hint):
         if typing.get_origin(kind) is typing.Literal:
-            if text in typing.get_args(kind):
+            if text in (words := typing.get_args(kind)):
                 return text
+            near = did_you_mean(text, words)
         elif kind is bool:
             if text.lower() in ("true", "yes", "1", "false", "no", "0"):
                 return text.lower() in ("true", "yes", "1")
@@ -73,7 +83,7 @@ def _convert(engine: str, key: str, text: str, hint: object) -> object:
             except ValueError:
                 continue
     wanted = " or ".join(_describe(kind) for kind in _kinds(hint))
-    raise IcgiError(f"engine {engine!r}: option {key}={text!r} should be {wanted}")
+    raise IcgiError(f"engine {engine!r}: option {key}={text!r} should be {wanted}{near}")
 
 
 def _kinds(hint: object) -> tuple[object, ...]:

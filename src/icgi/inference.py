@@ -2,18 +2,23 @@
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+import numpy as np
 from numpy.random import Generator
 
 from icgi.clock import Deadline
 from icgi.errors import IcgiError
-from icgi.model.condition import Evidence, condition, lift
+from icgi.model.condition import Conditioned, Evidence, condition, lift
 from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.precision import extent_of, resolution, shifted
 
 UNBOUNDED = 2**62  # iterations of a budget that only the clock ends
+# Precision of log weights (`model.precision.resolution`) up to which an answer may be called exact,
+# and beyond which it says nothing.
+EXACT_RESOLUTION, UNUSABLE_RESOLUTION = 1e-8, 1e-2
 
 
 class Status(enum.Enum):
@@ -95,6 +100,7 @@ class Marginals:
     rhat: FloatArray | None = None  # n k  split R-hat, where sampled; 0 for impossible states
     pairs: Mapping[tuple[int, int], FloatArray] | None = None  # joint tables of pairs, if computed
     stats: Mapping[str, float] = field(default_factory=dict)  # sweeps, residual, width, …
+    note: str = ""  # how it was obtained and what speaks for it, in words, where that says more
 
 
 class Engine(Protocol):
@@ -105,13 +111,69 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class Improving(Protocol):
+    """An engine that has several answers, each better than the one before it."""
+
+    def answers(self, model: FactorGraph, budget: Budget, rng: Generator) -> Iterator[Marginals]:
+        """Complete answers; the last one is what a call returns."""
+        ...
+
+
 def infer(
-    model: FactorGraph, evidence: Evidence, engine: Engine, budget: Budget, rng: Generator
+    model: FactorGraph,
+    evidence: Evidence,
+    engine: Engine,
+    budget: Budget,
+    rng: Generator,
+    heard: Callable[[Marginals], None] | None = None,
 ) -> Marginals:
-    """Marginals of p(x | evidence): condition, run the engine, put the removed states back."""
+    """Marginals of p(x | evidence): condition, run the engine, put the removed states back.
+
+    `heard` is given every complete answer of an engine that improves on its own.
+    """
     deadline = budget.deadline()
-    conditioned = condition(model, evidence)
-    return lift(engine(conditioned.model, budget.until(deadline), rng), conditioned.alive)
+    conditioned = condition(model, evidence, budget.table_bytes)
+    return ask(conditioned, engine, budget.until(deadline), rng, heard)
+
+
+def ask(
+    conditioned: Conditioned,
+    engine: Engine,
+    budget: Budget,
+    rng: Generator,
+    heard: Callable[[Marginals], None] | None = None,
+) -> Marginals:
+    """Marginals over all states of a question whose evidence has been entered."""
+    deadline = budget.deadline()
+    extent = extent_of(conditioned.model)
+    model, log_scale = shifted(conditioned.model, extent)
+    precision = resolution(extent)
+
+    def whole(answer: Marginals) -> Marginals:
+        if log_scale and answer.log_z is not None:
+            answer = replace(answer, log_z=answer.log_z + log_scale)
+        return lift(_as_precise_as_the_model(answer, precision), conditioned.alive)
+
+    left = budget.until(deadline)
+    if heard is None or not isinstance(engine, Improving):
+        return whole(engine(model, left, rng))
+    for answer in engine.answers(model, left, rng):
+        best = whole(answer)
+        heard(best)
+    return best
+
+
+def _as_precise_as_the_model(answer: Marginals, resolution: float) -> Marginals:
+    """Call an answer exact only where double precision can hold the model's log weights."""
+    if answer.status is not Status.EXACT or resolution <= EXACT_RESOLUTION:
+        return answer
+    return replace(
+        answer,
+        status=Status.DIVERGED if resolution > UNUSABLE_RESOLUTION else Status.CONVERGED,
+        std_error=np.where(answer.probs > 0, min(resolution, 1.0), 0.0),
+        stats={**answer.stats, "resolution": resolution},
+    )
 
 
 def require_device(name: str) -> None:

@@ -9,7 +9,14 @@ from test_lbp import pairwise
 from test_trbp import hypergraph
 
 import zoo
-from icgi.approx.core import compile_models, initial_state, packs, probabilities, reweight
+from icgi.approx.core import (
+    compile_models,
+    forecast_bytes,
+    initial_state,
+    packs,
+    probabilities,
+    reweight,
+)
 from icgi.approx.support import supported
 from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
@@ -89,9 +96,9 @@ def test_probabilities_survive_any_size() -> None:
 
 
 def test_packs_fit_and_leave_nothing_out() -> None:
-    sizes = [8 * sum(t.size for t in model.log_tables) for model in MODELS]
+    sizes = [forecast_bytes(model, 2) for model in MODELS]
     for limit in (max(sizes), 3 * max(sizes), sum(sizes)):
-        cuts = packs(MODELS, Budget(table_bytes=limit))
+        cuts = packs(MODELS, Budget(table_bytes=limit), "lbp", 2)
         assert [i for cut in cuts for i in range(len(MODELS))[cut]] == list(range(len(MODELS)))
         assert all(sum(sizes[cut]) <= limit for cut in cuts)
-    assert len(packs(MODELS, Budget(table_bytes=sum(sizes)))) == 1
+    assert len(packs(MODELS, Budget(table_bytes=sum(sizes)), "lbp", 2)) == 1

@@ -13,7 +13,7 @@ from icgi.engines import ENGINES
 from icgi.model.graph import FactorGraph
 
 Run = Callable[..., Any]
-FAKES = ("Unsure", "Interrupted", "Sleeper", "Greedy")
+FAKES = ("Unsure", "Interrupted", "Patient", "Unanswered", "Compiling", "Sleeper", "Greedy")
 
 
 @pytest.fixture

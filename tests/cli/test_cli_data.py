@@ -132,8 +132,60 @@ def test_damage_is_told(run) -> None:
     manifest["answers"][0]["sha256"] = "0" * 64
     path.write_text(json.dumps(manifest))
     found = json.loads(run("data", "info", "set", "--json").stdout)
-    assert found["damaged"] == ["answers-00000.parquet"]
+    assert found["damaged"] == ["answers-00000.parquet: differs from the hash in the manifest"]
     assert "answers-00000.parquet" in run("data", "info", "set").stderr
+
+
+def test_what_cannot_be_read_is_listed(run) -> None:
+    grids(1)
+    run("label", "models", "-o", "set", "--workers", 1)
+    Path("set/answers-00000.parquet").write_bytes(b"no table")
+    told = run("data", "info", "set", code=1).stderr
+    assert "answers-00000.parquet: differs from the hash" in told
+
+
+def test_two_runs_at_once_are_one_and_a_refusal(run) -> None:
+    glasses(3)
+    run("label", "models", "-o", "set", "--workers", 1, "--seconds", 0.1)
+    words = [
+        "label",
+        "models",
+        "-o",
+        "other",
+        "--workers",
+        "1",
+        "--seconds",
+        "2",
+        "--error",
+        "1e-6",
+    ]
+    child = subprocess.Popen([*ICGI, *words], stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: lines(Path("other/pending.jsonl")) >= 1)
+        told = run("label", "other", "--workers", 1, code=1).stderr
+        assert f"is being written by process {child.pid}" in " ".join(told.split())
+    finally:
+        child.communicate(timeout=PATIENCE)
+    assert child.returncode == 0
+    assert LabelledSet("other").verify() == []
+    assert len(list(LabelledSet("other"))) == 3
+
+
+def test_a_torn_line_costs_one_label_and_is_told(run) -> None:
+    grids(3)
+    run("label", "models", "-o", "set", "--workers", 1)
+    items = list(LabelledSet("set"))
+    path = Path("set/manifest.json")
+    manifest = json.loads(path.read_text()) | {"answers": [], "marginals": []}
+    path.write_text(json.dumps(manifest))
+    stored = LabelledSet("set")
+    for item in items[:2]:
+        stored.append(item.identity.name, item.label)
+    os.truncate("set/pending.jsonl", os.path.getsize("set/pending.jsonl") - 100)
+    result = run("label", "set", "--workers", 1)
+    assert "torn" in result.stderr
+    assert "2 labelled now, 3 in all" in result.stdout
+    assert LabelledSet("set").verify() == []
 
 
 @pytest.mark.parametrize(

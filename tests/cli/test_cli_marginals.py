@@ -1,9 +1,11 @@
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +14,12 @@ from numpy.testing import assert_allclose
 from some_models import make
 
 import icgi
+from icgi import clock
+from icgi.answer import model_digest
 from icgi.cli.engines import describe
 from icgi.cli.options import bytes_of
 from icgi.engines import ENGINES
-from icgi.model import ordering
+from icgi.model.ordering import search
 from icgi.model.uai import read_marginals
 
 
@@ -72,6 +76,30 @@ def test_evidence_next_to_the_model_is_mentioned_and_not_used(run, grid) -> None
     result = run("marginals", "grid.uai")
     assert "grid.uai.evid, not used" in result.stderr
     assert_allclose(read_marginals("grid.uai.MAR"), icgi.marginals(grid).probs, atol=1e-12)
+
+
+def test_an_evidence_file_that_observes_nothing_is_not_missed(run, grid) -> None:
+    Path("grid.uai.evid").write_text("0\n")
+    assert "not used" not in run("marginals", "grid.uai").stderr
+
+
+def test_a_short_file_does_not_take_all_memory(run) -> None:
+    Path("dense.uai").write_text(f"MARKOV\n16\n{'2 ' * 15}{2**24}\n0\n")
+    told = run("marginals", "dense.uai", "--memory", "100M", code=4).stderr
+    assert "4.29 GB" in told
+    assert "100 MB" in told
+
+
+def test_what_is_printed_is_what_is_refused(run) -> None:
+    make("grid", "wide.uai", rows=14, columns=14)
+    told = run("marginals", "wide.uai", "--engine", "exact", "--memory", "100k", code=4).stderr
+    printed = re.search(r"tables ([\d.]+ \w+),", told)
+    refused = re.search(r"exact inference needs ([\d.]+ \w+)", told)
+    shown = run("info", "wide.uai", "--memory", "100k").stdout
+    assert printed is not None
+    assert refused is not None
+    assert printed[1] == refused[1]
+    assert printed[1] in shown
 
 
 def test_json_is_the_answer_and_writes_nothing(run, grid) -> None:
@@ -148,7 +176,7 @@ def test_the_table_is_shown_even_if_the_disk_is_full(run, grid, monkeypatch) -> 
     assert files() == {"grid.uai"}
 
 
-@pytest.mark.parametrize("status", ["budget spent", "diverged"])
+@pytest.mark.parametrize("status", ["at rest", "budget spent", "diverged"])
 def test_strict_ends_with_3_and_writes_nothing(run, grid, status) -> None:
     words = ["marginals", "grid.uai", "--engine", f"unsure:status={status}"]
     assert f"unsure:status={status}: {status}; " in run(*words).stdout
@@ -173,6 +201,61 @@ def test_level_prints_bands_where_there_is_uncertainty(run, grid) -> None:
     by_counts = run(*words, "unsure:pseudo_counts=2").stdout
     assert "0.0250 – 0.9750" in by_counts  # Beta(1, 1) is uniform
     assert "band" not in run(*words, "jt").stdout
+    unknown = run(*words, "unsure").stdout
+    assert unknown.splitlines()[0].endswith("95 % band")
+    assert unknown.splitlines()[1].endswith("–")
+    assert "estimated error: none" in unknown
+
+
+def test_the_table_has_the_error_and_four_facts_and_verbose_has_all(run, grid) -> None:
+    words = ["marginals", "grid.uai", "--engine", "pt", "--iterations", "50", "--top", 1]
+    answer = icgi.marginals(grid, engine="pt", budget=icgi.Budget(iterations=50))
+    (facts,) = [line for line in run(*words).stdout.splitlines() if line.startswith("estimated")]
+    error, *told, more = facts.split("; ")
+    assert f"largest {answer.std_error.max():.2g}" in error
+    assert len(told) == 4
+    assert more == f"{len(answer.stats) - 4} more with --verbose"
+    every = run(*words, "-v").stdout
+    assert all(key.replace("_", " ") in every for key in answer.stats)
+    assert "--verbose" not in every
+
+
+def test_verbose_shows_the_statistics_of_exact_answers_too(run, grid) -> None:
+    assert "width" not in run("marginals", "grid.uai").stdout
+    assert "width 4; " in run("marginals", "grid.uai", "--verbose").stdout
+
+
+def test_json_says_where_the_answer_comes_from(run, grid, monkeypatch) -> None:
+    typed = ["marginals", "grid.uai", "--json", "--seed", "4", "--seconds", "9"]
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/icgi", *typed])
+    found = json.loads(run(*typed, "--engine", "unsure:std_error=0.1").stdout)
+    assert found["command"] == shlex.join(["icgi", *typed])
+    assert found["seed"] == 4
+    assert found["version"] == icgi.__version__
+    assert found["budget"] == {"seconds": 9.0, "iterations": None, "table_bytes": 4 * 10**9}
+    assert found["model"]["sha256"] == model_digest(icgi.load("grid.uai"))
+    assert found["marginals"][3]["std_errors"] == {"0": 0.1, "1": 0.1}
+
+
+def test_parquet_without_pyarrow_is_refused_before_anything_is_computed(
+    run, grid, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    result = run("marginals", "grid.uai", "-o", "out.parquet", "--engine", "interrupted", code=1)
+    assert "writing .parquet needs pyarrow" in result.stderr
+    assert "pip install" in result.stderr
+    assert "[data]'" in result.stderr
+    assert files() == {"grid.uai"}
+
+
+def test_compiling_is_said_once_and_not_counted(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "compiling")
+    assert result.stderr.splitlines().count("compiling, once") == 1
+    assert run("marginals", "grid.uai", "--engine", "compiling", "-q").stderr == ""
+    assert icgi.marginals(grid, engine="compiling").seconds < 0.3
+    batch = icgi.marginals_batch(grid, [None], engine="compiling")
+    assert batch[0].seconds < 0.3
 
 
 def test_report_is_one_page_that_names_everything(run, grid) -> None:
@@ -197,15 +280,17 @@ def test_report_is_not_written_where_strict_fails(run, grid) -> None:
 
 
 def test_a_refusal_names_reason_and_commands(run, grid) -> None:
-    result = run("marginals", "grid.uai", "--observe", "2=1", "--memory", "100", code=4)
+    words = ["marginals", "grid.uai", "--observe", "2=1", "--memory", "1000", "--engine", "exact"]
+    result = run(*words, code=4)
     assert result.stdout == ""
-    assert "exact needs more than 100 bytes" in result.stderr
+    assert "the budget is 1 kB" in result.stderr
     assert "joins" in result.stderr
     commands = suggested(result.stderr)
     assert 2 <= len(commands) <= 5
     found = run(*commands[0], "--json")  # more memory comes first
     assert json.loads(found.stdout)["status"] == "exact"
-    for command in commands[1:]:
+    assert commands[1] == ["marginals", "grid.uai", "--observe", "2=1"]  # auto approximates
+    for command in commands[2:]:
         assert command[:5] == ["marginals", "grid.uai", "--observe", "2=1", "--engine"]
         assert not describe(command[5]).exact
         run(*command, "--memory", "1G")
@@ -221,7 +306,7 @@ def engines_of(told: str) -> list[str]:
 
 
 def test_a_refusal_suggests_general_engines_before_special_ones(run, grid, monkeypatch) -> None:
-    words = ["marginals", "grid.uai", "--memory", "100"]
+    words = ["marginals", "grid.uai", "--memory", "1000", "--engine", "jt"]
     for name in set(ENGINES) - {"auto", "jt", "tap", "unsure"}:
         monkeypatch.delitem(ENGINES, name)
     assert engines_of(run(*words, code=4).stderr) == ["tap", "unsure"]
@@ -237,8 +322,8 @@ def test_a_refusal_suggests_general_engines_before_special_ones(run, grid, monke
 
 def test_an_impossible_model_is_refused_before_anything_is_allocated(run, monkeypatch) -> None:
     make("ea2d", "wide.uai", L=60)
-    monkeypatch.delattr(ordering, "_random_search")  # seconds of search would be for nothing
-    result = run("marginals", "wide.uai", "-o", "out.MAR", code=4)
+    monkeypatch.delattr(search, "_random_search")  # seconds of search would be for nothing
+    result = run("marginals", "wide.uai", "-o", "out.MAR", "--engine", "exact", code=4)
     assert "GB" in result.stderr
     assert "pt" in engines_of(result.stderr)
     assert "--memory" not in result.stderr.partition("What to do")[2], "no machine has that much"
@@ -248,25 +333,37 @@ def test_an_impossible_model_is_refused_before_anything_is_allocated(run, monkey
 
 def test_a_symmetric_planar_model_is_sent_to_the_pfaffian(run) -> None:
     make("ea2d", "planar.uai", L=40, field=0.0)
-    result = run("marginals", "planar.uai", code=4)
+    result = run("marginals", "planar.uai", "--engine", "jt", code=4)
     assert "exactly ½ by symmetry" in result.stderr
     assert "icgi marginals planar.uai --engine pfaffian" in result.stderr
+    assert json.loads(run("marginals", "planar.uai", "--json").stdout)["status"] == "exact"
+
+
+def test_auto_answers_what_exact_refuses_and_says_how_well(run) -> None:
+    make("sk", "glass.uai", n=50)
+    result = run("marginals", "glass.uai", "--seconds", "2", "-o", "out.MAR")
+    assert "lbp first, then ttve and pt side by side for 2" in result.stderr
+    assert "estimated error" in result.stdout
+    assert "at 90 % in the mean; " in result.stdout
+    assert_allclose([row.sum() for row in read_marginals("out.MAR")], 1.0)
+    run("marginals", "glass.uai", "--engine", "exact", "--memory", "1M", code=4)
 
 
 @pytest.mark.parametrize("memory", ["500", "1M"])
-def test_auto_answers_or_refuses_as_it_does_in_python(run, grid, memory) -> None:
-    """`cli.question` runs `auto` along the order of the cost line; it has to know all it can do."""
+def test_exact_answers_or_refuses_as_it_does_in_python(run, grid, memory) -> None:
+    """`cli.question` runs `exact` along the order of the cost line."""
+    budget = icgi.Budget(table_bytes=bytes_of(memory))
     try:
-        icgi.marginals(grid, budget=icgi.Budget(table_bytes=bytes_of(memory)))
+        icgi.marginals(grid, engine="exact", budget=budget)
         expected = 0
     except icgi.BudgetError:
         expected = 4
-    run("marginals", "grid.uai", "--memory", memory, code=expected)
+    run("marginals", "grid.uai", "--engine", "exact", "--memory", memory, code=expected)
 
 
 def test_too_little_time_is_refused_too(run) -> None:
     make("grid", "wide.uai", rows=12, columns=12)
-    told = run("marginals", "wide.uai", "--seconds", "1e-9", code=4).stderr
+    told = run("marginals", "wide.uai", "--engine", "jt", "--seconds", "1e-9", code=4).stderr
     assert "icgi marginals wide.uai --seconds 1\n" in told
     assert "--memory" not in told.partition("What to do")[2]
 
@@ -283,7 +380,9 @@ def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
         (["missing.uai"], "no such file"),
         (["broken.uai"], "line 2"),
         (["binary.uai"], "MARKOV"),
-        (["."], "cannot be read"),
+        (["."], "folder"),
+        (["grid.uai", "-e", "."], "folder"),
+        (["grid.uai", "-o", "."], "it is a folder"),
         (["grid.uai", "-e", "missing.evid"], "no such file"),
         (["grid.uai", "-e", "outside.evid"], "variable 99"),
         (["grid.uai", "--observe", "3"], "VARIABLE=STATE"),
@@ -294,6 +393,7 @@ def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
         (["grid.uai", "--observe", "3=0", "--observe", "3=1"], "keep one"),
         (["zeros.uai", "--observe", "0=1", "--observe", "1=0"], "probability"),
         (["grid.uai", "--engine", "magic"], "unknown engine"),
+        (["grid.uai", "--engine", "lpb"], "did you mean 'lbp'"),
         (["grid.uai", "--engine", "jt:magic=1"], "no option"),
         (["grid.uai", "--engine", "jt:search_share=much"], "should be a number"),
         (["grid.uai", "-o", "out.txt"], "ending"),
@@ -344,6 +444,49 @@ def test_sizes_as_people_write_them(text, size) -> None:
     assert bytes_of(text) == size
 
 
+def test_the_first_control_c_gives_the_best_answer_so_far(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "patient", code=130)
+    assert "stopping: the best answer so far; Ctrl-C again to abort" in result.stderr
+    assert "patient: budget spent; " in result.stdout
+    assert_allclose(read_marginals("grid.uai.MAR"), 0.5)
+    assert not clock.stop_requested()
+    words = ["marginals", "grid.uai", "--engine", "patient", "--json", "-o", "out.csv"]
+    assert json.loads(run(*words, code=130).stdout)["status"] == "budget spent"
+    assert "out.csv" in files()
+
+
+def test_the_second_control_c_aborts(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "patient:signals=2", code=130)
+    assert "stopping" in result.stderr
+    assert "interrupted" in result.stderr
+    assert result.stdout == ""
+    assert files() == {"grid.uai"}
+
+
+def test_an_engine_without_an_answer_so_far_is_just_interrupted(run, grid) -> None:
+    result = run("marginals", "grid.uai", "--engine", "unanswered", code=130)
+    assert "interrupted before there was an answer" in result.stderr
+    assert result.stdout == ""
+    assert files() == {"grid.uai"}
+
+
+@pytest.mark.parametrize("engine", ["pt", "lbp:tolerance=0"])
+def test_control_c_in_a_terminal_ends_a_real_engine(engine) -> None:
+    make("grid", "wide.uai", rows=40, columns=40)
+    process = _icgi("marginals", "wide.uai", "--engine", engine, "--seconds", "40", "--top", "1")
+    assert process.stderr is not None
+    assert "as asked" in process.stderr.readline()
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    told, remarks = process.communicate(timeout=100)
+    assert time.monotonic() - began < 20
+    assert process.returncode == 130, remarks
+    assert "stopping: the best answer so far" in remarks
+    assert f"{engine}: budget spent; " in told
+    assert_allclose([row.sum() for row in read_marginals("wide.uai.MAR")], 1.0)
+
+
 def test_an_interrupted_run_leaves_nothing(run, grid) -> None:
     result = run("marginals", "grid.uai", "--engine", "interrupted", code=130)
     assert "interrupted" in result.stderr
@@ -351,24 +494,31 @@ def test_an_interrupted_run_leaves_nothing(run, grid) -> None:
 
 
 def test_control_c_is_heard_at_once_while_an_engine_works(grid) -> None:
-    program = (
-        "from icgi.engines import ENGINES; from icgi.cli import main; "
-        "ENGINES['sleeper'] = 'fake_engines:Sleeper'; main()"
-    )
-    paths = [str(Path(icgi.__file__).parents[1]), str(Path(__file__).parent)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "marginals", "grid.uai", "--engine", "sleeper"],
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        text=True,
-    )
+    process = _icgi("marginals", "grid.uai", "--engine", "sleeper")
     assert process.stderr is not None
     assert "sleeper: as asked" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert "stopping" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=200)  # asleep for ten minutes
     assert process.returncode == 130, told
     assert "interrupted" in told
     assert files() == {"grid.uai"}
+
+
+def _icgi(*words: str) -> "subprocess.Popen[str]":
+    program = (
+        "from icgi.engines import ENGINES; from icgi.cli import main; "
+        "ENGINES['sleeper'] = 'fake_engines:Sleeper'; main()"
+    )
+    paths = [str(Path(icgi.__file__).parents[1]), str(Path(__file__).parent)]
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        text=True,
+    )
 
 
 def test_the_seed_is_the_one_of_the_python_door(run, grid) -> None:

@@ -3,13 +3,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 import zoo
+from icgi.clock import Deadline
 from icgi.data.families import FAMILIES
-from icgi.elimination.attempts import WRECK_SPREAD, Clock
+from icgi.elimination.attempts import UNUSABLE_SPREAD
 from icgi.elimination.branches import Leaf, branch, combined, strength
 from icgi.elimination.engine import _BRANCH_TARGET, TensorTrainElimination
 from icgi.elimination.potentials import potentials
 from icgi.exact.junction_tree import JunctionTree
-from icgi.inference import Budget, Marginals, Status, infer
+from icgi.inference import Marginals, Status, infer
 from icgi.model.condition import Evidence
 
 
@@ -24,7 +25,7 @@ def test_exact_leaves_add_up_to_the_exact_answer(name: str, most: int) -> None:
         status = Status.EXACT if len(held) > 2 else Status.DIVERGED
         return Marginals(found.probs, status, found.log_z)
 
-    leaves = branch(model, solve({}), solve, most, 0.0, Clock(Budget()))
+    leaves = branch(model, solve({}), solve, most, 0.0, Deadline())
     found = combined(leaves)
     assert len(leaves) >= min(most, 2)
     assert_allclose(found.probs, exact.probs, atol=1e-9)
@@ -67,7 +68,7 @@ def test_the_leaf_that_may_weigh_most_is_split_first() -> None:
         stats = {"spread": 0.06, "change": 0.01, "negative": 0.1 if wreck else 0.0}
         return Marginals(probs, Status.DIVERGED, -1.6 if wreck else 0.0, stats=stats)
 
-    leaves = branch(model, solve({}), solve, 3, 0.0, Clock(Budget()))
+    leaves = branch(model, solve({}), solve, 3, 0.0, Deadline())
     first = next(x for x in leaves if len(x.evidence) == 1)
     assert list(first.evidence.values()) == [0]
 
@@ -95,7 +96,7 @@ def test_leaves_take_half_the_rank_and_all_of_it_where_it_can_help(
 
     def watched(model, held, engine, budget, rng):  # type: ignore[no-untyped-def]
         found = infer(model, held, engine, budget, rng)
-        wreck = found.stats["negative"] > 0.0 or not found.stats["spread"] < WRECK_SPREAD
+        wreck = found.stats["negative"] > 0.0 or not found.stats["spread"] < UNUSABLE_SPREAD
         key = tuple(sorted(held.items()))
         runs.setdefault(key, []).append((engine.rank, wreck, found.stats["spread"]))
         return found

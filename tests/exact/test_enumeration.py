@@ -32,7 +32,7 @@ def test_equals_a_plain_loop(name: str) -> None:
 
 def test_refuses_large_models() -> None:
     model = FactorGraph(np.full(23, 2), (), ())
-    with pytest.raises(UnsupportedModelError, match="--engine jt"):
+    with pytest.raises(UnsupportedModelError, match="use jt"):
         zoo.run(Enumerate(), model)
 
 

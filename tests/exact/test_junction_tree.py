@@ -1,6 +1,8 @@
 import re
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +15,13 @@ import zoo
 from icgi.engines import ENGINES
 from icgi.errors import BudgetError, EvidenceError
 from icgi.exact.enumeration import Enumerate
-from icgi.exact.junction_tree import AlongOrder, JunctionTree, readable_bytes, solve
+from icgi.exact.forecast import forecast
+from icgi.exact.junction_tree import AlongForecast, AlongOrder, JunctionTree, solve
 from icgi.exact.tree import LARGE, plan
 from icgi.inference import Budget, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import cost
+from icgi.units import readable_bytes
 
 ROOT = Path(__file__).parents[2]
 
@@ -182,7 +186,7 @@ def test_refuses_before_allocating() -> None:
     with pytest.raises(BudgetError, match=r"induced width \d+") as refusal:
         zoo.run(JunctionTree(), model)
     assert "GB" in str(refusal.value)
-    assert "--memory" in str(refusal.value)
+    assert "larger memory budget" in str(refusal.value)
     named = re.search(r"approximate engine \((.+)\)", str(refusal.value))
     assert named is not None
     assert set(named[1].split(", ")) <= set(ENGINES)
@@ -206,6 +210,7 @@ from exact.test_junction_tree import grid, zoo
 from icgi.exact.junction_tree import JunctionTree, solve
 from icgi.inference import Budget
 from icgi.model.ordering import cost
+from icgi.units import readable_bytes
 def peak():
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
     return 1024 * int(lines["VmHWM"].split()[0])
@@ -247,3 +252,18 @@ def test_readable_bytes() -> None:
     assert readable_bytes(12) == "12 bytes"
     assert readable_bytes(3.4e9) == "3.4 GB"
     assert readable_bytes(1e40) == "10^31 GB"
+
+
+def test_time_that_ends_on_the_way_is_a_refusal_too() -> None:
+    """A forecast that is far too low: the passes stop when the time is over."""
+    model = grid(12, 20, seed=0)
+    ahead = replace(forecast(model, Budget(), np.random.default_rng(0)), seconds=0.0)
+    began = time.perf_counter()
+    with pytest.raises(BudgetError, match="the forecast was"):
+        AlongForecast(ahead)(model, Budget(seconds=0.001), np.random.default_rng(0))
+    assert time.perf_counter() - began < 0.5
+
+
+def test_no_time_is_refused_at_once() -> None:
+    with pytest.raises(BudgetError, match="more seconds"):
+        zoo.run(JunctionTree(), grid(12, 12, seed=0), budget=Budget(seconds=1e-4))

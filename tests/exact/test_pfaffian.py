@@ -209,7 +209,7 @@ def test_a_large_grid_takes_seconds() -> None:
 
 class TestRefusals:
     def test_fields(self) -> None:
-        with pytest.raises(UnsupportedModelError, match=r"variable 1 with 0\.3.*--engine jt"):
+        with pytest.raises(UnsupportedModelError, match=r"variable 1 with 0\.3.*use jt"):
             run(ising_model(([[0, 1]], [1.0]), [0.0, 0.3]))
 
     @pytest.mark.parametrize("name", ["zeros", "ternary-factors", "mixed-cards"])
@@ -234,7 +234,7 @@ class TestRefusals:
 
     def test_memory_is_predicted(self) -> None:
         edges = lattice_edges((8, 8))
-        with pytest.raises(BudgetError, match=r"bytes.*--memory"):
+        with pytest.raises(BudgetError, match=r"kB.*larger memory budget"):
             run(glass(edges, np.ones(len(edges)), 64), Budget(table_bytes=1000))
 
     def test_no_time_for_digits_is_said(self) -> None:

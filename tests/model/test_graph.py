@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from icgi.errors import ModelFormatError
-from icgi.model.graph import FactorGraph, log_of, state_names, variable_name
+from icgi.model.graph import FactorGraph, assembled, log_of, state_names, variable_name
 
 
 def test_arrays_are_read_only_afterwards() -> None:
@@ -22,12 +22,80 @@ def test_arrays_are_read_only_afterwards() -> None:
         ([2], ((-1,),), (np.zeros(2),), "names variable -1"),
         ([2, 2], ((0, 0),), (np.zeros((2, 2)),), "twice"),
         ([2, 3], ((1, 0),), (np.zeros((2, 3)),), "needs (3, 2)"),
+        ([-1], (), (), "at least one state"),
+        ([1.5], (), (), "at least one state"),
+        ([[2]], (), (), "at least one state"),
+        (["two"], (), (), "at least one state"),
+        ([2**29], (), (), "dense array"),
+        ([], ((0,),), (np.zeros(2),), "has no variables"),
+        ([2], (("a",),), (np.zeros(2),), "factor 0 has the scope"),
+        ([2], (0,), (np.zeros(2),), "factor 0 has the scope"),
+        ([2], ((0.0,),), (np.zeros(2),), "factor 0 has the scope"),
+        ([2], ((0,), (0,)), (np.zeros(2), ["a", "b"]), "table of factor 1"),
+        ([2], ((0,), (0,)), (np.zeros(2), [1j, 0]), "table of factor 1"),
+        ([2], ((0,), (0,)), (np.zeros(2), [0, np.nan]), "factor 1 has the log potential nan"),
+        ([2], ((0,), (0,)), (np.zeros(2), [0, np.inf]), "factor 1 has the log potential inf"),
+        ([2], ((0,), (0,)), (np.zeros(2), [-1e301, -np.inf]), "log potential -1e+301"),
+        ([5000], ((), (0,)), (np.array(0.0), np.full(5000, np.nan)), "factor 1 has"),
+        ([2], ((),), (np.array(np.nan),), "factor 0 has"),
     ],
 )
 def test_wrong_models_are_named(cards, scopes, tables, words: str) -> None:
     with pytest.raises(ModelFormatError) as error:
-        FactorGraph(np.array(cards), scopes, tables)
+        FactorGraph(cards, scopes, tables)
     assert words in str(error.value)
+
+
+def test_what_is_given_is_converted() -> None:
+    model = FactorGraph([2, 3.0], [np.array([0, 1]), [1]], [[[0, 1, 2], [3, 4, 5]], [0, 0, 0]])  # type: ignore[arg-type]
+    assert model.cards.dtype == np.int64
+    assert model.scopes == ((0, 1), (1,))
+    assert all(type(i) is int for scope in model.scopes for i in scope)
+    assert [table.dtype for table in model.log_tables] == [np.float64] * 2
+
+
+def test_the_callers_arrays_stay_writeable_and_apart() -> None:
+    cards, table = np.array([2, 2]), np.zeros((2, 2))
+    view = table[:]
+    view.flags.writeable = False  # read-only, but not for whoever holds `table`
+    model = FactorGraph(cards, ((0, 1), (0, 1), (1, 0)), (table, view, table))
+    cards[0], table[0, 0] = 7, 1.0
+    assert model.cards.tolist() == [2, 2]
+    assert all((own == 0).all() for own in model.log_tables)
+    assert model.log_tables[0] is model.log_tables[2]
+    assert not any(own.flags.writeable for own in model.log_tables)
+
+
+def test_read_only_tables_are_not_copied() -> None:
+    model = FactorGraph(np.array([2]), ((0,),), (np.zeros(2),))
+    for again in (
+        FactorGraph(model.cards, model.scopes, model.log_tables),
+        assembled(model.cards, model.scopes, model.log_tables),
+    ):
+        assert again.log_tables[0] is model.log_tables[0]
+        assert not again.cards.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("names", "states", "words"),
+    [
+        (("a", "a"), None, "two variables are called 'a'"),
+        (("a", "b\n"), None, "control characters"),
+        (("a", "\x1b[2J"), None, "control characters"),
+        (("a", "\u202egnp"), None, "control characters"),
+        (None, (("x", "x"), ("x", "y")), "two states of variable 0 are called 'x'"),
+        (None, (("x",), ("x", "y")), "1 names for the 2 states of variable 0"),
+        (None, (("x", "y"), ("x", "\0")), "control characters"),
+    ],
+)
+def test_names_that_cannot_be_used_are_refused(names, states, words: str) -> None:
+    with pytest.raises(ModelFormatError, match=words):
+        FactorGraph(np.array([2, 2]), (), (), names, states)
+
+
+def test_names_may_be_in_any_language() -> None:
+    names = ("Größe", "温度", "نیم‌فاصله", "a b\u00a0c")
+    assert FactorGraph(np.full(4, 2), (), (), names).names == names
 
 
 def test_names_must_fit() -> None:

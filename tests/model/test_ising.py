@@ -88,11 +88,40 @@ class TestIsingModel:
             (([[0.5, 1]], [1.0]), None, "whole numbers"),
             (([[1, 1]], [1.0]), None, "twice"),
             (([[0, 5]], [1.0]), [0.0, 0.0], "variable 5"),
+            (([[0, 10**12]], [1.0]), None, "dense array"),
+            (([[0, 1], [2]], [1.0]), None, "no array"),
+            (np.array([[0, 1j], [1j, 0]]), None, "real numbers"),
+            ([["a"]], None, "real numbers"),
+            (np.zeros((1, 1)), ["a"], "real numbers"),
+            (np.array([[0, np.inf], [np.inf, 0]]), None, "finite"),
+            (np.array([[0, 9e300], [9e300, 0]]), None, "beyond ±1e"),
         ],
     )
     def test_refuses(self, J, h, says: str) -> None:
         with pytest.raises(ModelFormatError, match=says):
             ising_model(J, h)
+
+    @pytest.mark.parametrize(
+        ("beta", "says"), [(np.nan, "beta is nan"), (np.inf, "beta is inf"), (1e100, "beyond")]
+    )
+    def test_refuses_products_that_no_number_holds(self, beta: float, says: str) -> None:
+        with pytest.raises(ModelFormatError, match=says):
+            ising_model(np.array([[0, 1e300], [1e300, 0]]), None, beta)
+        with pytest.raises(ModelFormatError, match=says):
+            ising_model(np.zeros((1, 1)), [1e300], beta)
+
+    @pytest.mark.parametrize(
+        "J", [[], np.zeros((0, 0)), sparse.csr_array((0, 0)), ((), ()), (np.empty((0, 2)), 1.0)]
+    )
+    def test_no_spins_are_a_model(self, J) -> None:
+        assert ising_model(J).n_variables == 0
+
+    def test_what_was_given_can_still_be_written_to(self) -> None:
+        edges, couplings, h = np.array([[0, 1]]), np.ones(1), np.ones(2)
+        model = ising_model((edges, couplings), h)
+        edges[0], couplings[0], h[0] = (1, 0), 5.0, 7.0
+        assert model.scopes == ((0,), (1,), (0, 1))
+        assert max(table.max() for table in model.log_tables) == 1.0
 
 
 class TestAsIsing:
@@ -195,6 +224,10 @@ class TestPottsModel:
             ({"couplings": np.zeros((5, 3, 3))}, "shape"),
             ({"couplings": 1.0, "fields": np.zeros(3)}, "one row of states"),
             ({"couplings": np.inf, "n_states": 3}, "NaN"),
+            ({"couplings": 1.0, "n_states": 0}, "at least 1"),
+            ({"couplings": 1.0, "n_states": 2.5}, "at least 1"),
+            ({"couplings": 1e200, "n_states": 3, "beta": 1e200}, "beyond"),
+            ({"couplings": -np.inf, "n_states": 3, "beta": 0.0}, "no number"),
             ({"couplings": 1.0, "fields": np.full((3, 3), np.inf)}, "finite"),
         ],
     )

@@ -160,9 +160,9 @@ def test_context_is_read_only_where_it_is_given() -> None:
     given = batch([loopy(rng, 8, [3] * 8)])
     net = network(trained=True)
     estimate = torch.randn_like(given.estimate)
-    silent = given.told(estimate * 0.0, given.reliability)
+    silent = given.with_context(estimate * 0.0, given.reliability)
     assert_allclose(net(silent, 3).detach(), net(given, 3).detach())
-    told = given.told(estimate, torch.full_like(given.reliability, 0.9))
+    told = given.with_context(estimate, torch.full_like(given.reliability, 0.9))
     assert (net(told, 3) - net(given, 3)).abs().max() > 1e-4
 
 

@@ -16,7 +16,7 @@ from icgi.neural.general_batch import collate, gauge, pair_form
 from icgi.neural.general_engine import (
     bytes_needed,
     core_size,
-    general_concentrations,
+    general_marginals,
 )
 from icgi.neural.weights import load_weights, save_weights
 
@@ -27,6 +27,10 @@ SMALL = GeneralConfig(features=16, heads=2, layers=1, hidden=8, encode_every=3)
 def network() -> GeneralNetwork:
     torch.manual_seed(0)
     return GeneralNetwork(SMALL)
+
+
+def concentrations(models, **options) -> list[np.ndarray]:
+    return [a.concentration for a in general_marginals(network(), models, **options)]
 
 
 def pair_energy(form, states: np.ndarray) -> float:
@@ -79,7 +83,7 @@ def test_gauged_tables_have_rows_and_columns_of_mean_one() -> None:
 @pytest.mark.parametrize("name", [*zoo.MODELS])
 def test_every_zoo_model_gets_an_answer(name: str) -> None:
     model = zoo.MODELS[name]
-    (alpha,) = general_concentrations(network(), [model], orders=2, rngs=[np.random.default_rng(0)])
+    alpha = concentrations([model], orders=2, rngs=[np.random.default_rng(0)])[0]
     assert alpha.shape == (model.n_variables, model.max_states)
     assert np.isfinite(alpha).all()
     assert (alpha >= 0).all()
@@ -93,7 +97,7 @@ def test_states_that_arc_consistency_rules_out_are_exactly_zero() -> None:
     table = np.full((2, 3), -np.inf)
     table[0, 0], table[1, 2] = 0.0, 1.0
     model = FactorGraph(np.array([2, 3, 2]), ((0, 1), (1, 2)), (table, np.zeros((3, 2))))
-    (alpha,) = general_concentrations(network(), [model])
+    (alpha,) = concentrations([model])
     assert alpha[1, 1] == 0.0
     assert (alpha[1, [0, 2]] > 0).all()
     p = alpha[1] / alpha[1].sum()
@@ -106,16 +110,18 @@ def test_a_batch_gives_what_each_model_alone_gives() -> None:
     models = [zoo.random_model(rng, [3] * 9, scopes) for _ in range(4)]
     models.append(zoo.random_model(rng, [3] * 7, [s for s in scopes if max(s) < 7]))
     net = network()
-    together = general_concentrations(net, models)
-    for model, found in zip(models, together, strict=True):
-        assert_allclose(found, general_concentrations(net, [model])[0], rtol=1e-3, atol=1e-4)
+    for model, found in zip(models, general_marginals(net, models), strict=True):
+        alone = general_marginals(net, [model])[0]
+        assert_allclose(found.probs, alone.probs, rtol=1e-3, atol=1e-4)
+        assert_allclose(found.concentration, alone.concentration, rtol=1e-3, atol=1e-4)
+        assert_allclose(found.std_error, alone.std_error, rtol=1e-3, atol=1e-4)
 
 
 def test_potentials_beyond_single_precision_still_give_numbers() -> None:
     rng = np.random.default_rng(6)
     scopes = [(i, j) for i in range(12) for j in range(i) if rng.random() < 0.4]
     models = [zoo.random_model(rng, [3] * 12, scopes, scale=s) for s in (50.0, 300.0)]
-    for alpha in general_concentrations(network(), models, core_states=81):
+    for alpha in concentrations(models, core_states=81):
         assert np.isfinite(alpha).all()
         assert (alpha.sum(1) > 0).all()
 
@@ -123,10 +129,10 @@ def test_potentials_beyond_single_precision_still_give_numbers() -> None:
 def test_large_factors_and_small_budgets_are_refused() -> None:
     rng = np.random.default_rng(3)
     wide = zoo.random_model(rng, [4] * 5, [(0, 1, 2, 3, 4)])
-    with pytest.raises(UnsupportedModelError, match="use --engine"):
-        general_concentrations(network(), [wide])
-    with pytest.raises(BudgetError, match="raise --memory"):
-        general_concentrations(network(), [zoo.MODELS["grid-3x3"]], table_bytes=10_000)
+    with pytest.raises(UnsupportedModelError, match="use the engine"):
+        general_marginals(network(), [wide])
+    with pytest.raises(BudgetError, match="larger memory"):
+        general_marginals(network(), [zoo.MODELS["grid-3x3"]], table_bytes=10_000)
 
 
 def test_the_core_is_as_large_as_its_states_allow() -> None:

@@ -105,7 +105,7 @@ def test_states_that_can_occur_are_kept(name: str) -> None:
 
 def test_wide_factors_are_refused_with_another_engine() -> None:
     wide = zoo.random_model(np.random.default_rng(0), [9] * 4, [(0, 1, 2, 3)])
-    with pytest.raises(UnsupportedModelError, match="--engine"):
+    with pytest.raises(UnsupportedModelError, match="the engine"):
         paper_marginals(network(), [wide], zoo.BUDGET, np.random.default_rng(0))
 
 

@@ -30,7 +30,7 @@ def arrays_of(model: FactorGraph) -> IsingArrays:
 
 def test_every_variable_is_answered_once() -> None:
     arrays = arrays_of(lattice(0, 1.0))
-    patches = cut(arrays, 20, 60)
+    patches = list(cut(arrays, 20, 60))
     answered = np.concatenate([p.members[p.answered] for p in patches])
     assert sorted(answered) == list(range(576))
     assert all(len(p.members) <= 60 and p.answered.sum() <= 20 for p in patches)

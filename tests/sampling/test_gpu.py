@@ -47,7 +47,7 @@ def some_models(rng: np.random.Generator) -> list[FactorGraph]:
 def test_without_a_device_it_says_what_to_use() -> None:
     if gpu.available():
         pytest.skip("there is a device")
-    with pytest.raises(UnsupportedModelError, match="--engine pt"):
+    with pytest.raises(UnsupportedModelError, match="the engine pt"):
         zoo.run(GpuTempering(), "chain")
 
 
@@ -79,7 +79,7 @@ def test_adjacency_holds_the_energy() -> None:
 
 @pytest.mark.parametrize("bad", ["ternary-factors", "zeros"])
 def test_refuses_what_it_cannot_do(bad: str) -> None:
-    with pytest.raises(UnsupportedModelError, match="--engine pt"):
+    with pytest.raises(UnsupportedModelError, match="the engine pt"):
         gpu_batches.pairwise(zoo.MODELS[bad])
 
 
@@ -174,6 +174,16 @@ class TestAroundTheKernels:
         found = SMALL.run([model], budget, np.random.default_rng(0))[0]
         assert time.perf_counter() - began < 5.0
         assert found.stats["sweeps"] > SMALL.segments
+
+    def test_seconds_alone_do_not_bound_the_sweeps(self) -> None:
+        """Without iterations their number is 2^62, more than a kernel counts to."""
+        model = FAMILIES["sk"].sample(np.random.default_rng(8), n=30)
+        found = SMALL.run([model], Budget(seconds=0.3), np.random.default_rng(0))[0]
+        assert SMALL.segments < found.stats["sweeps"] < gpu.LONGEST
+
+    def test_no_time_is_an_answer_too(self) -> None:
+        found = SMALL.run([zoo.MODELS["chain"]], Budget(seconds=0.0), np.random.default_rng(0))[0]
+        assert_allclose(found.probs.sum(1), 1.0)
 
     def test_memory_is_predicted(self) -> None:
         models = some_models(np.random.default_rng(9))

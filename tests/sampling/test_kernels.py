@@ -10,6 +10,7 @@ from icgi.model.graph import FactorGraph
 from icgi.model.ising import ising_model, potts_model
 from icgi.sampling import pairs, spins, tables
 from icgi.sampling.annealing import relax
+from icgi.sampling.choice import conditional_range
 from icgi.sampling.replicas import make_scratch, make_state, reach
 from icgi.sampling.streams import stream
 from icgi.sampling.targets import Target, target
@@ -43,7 +44,8 @@ def after_one_sweep(aim: Target, x: np.ndarray, scale: float, hard: bool) -> tup
     local = np.zeros((len(x), aim.slots))
     source = stream(np.random.default_rng(5))
     scratch = make_scratch(aim.kernel)
-    relax(aim.kernel, state, scale, hard, 1, source, scratch, weight, broken, local)
+    stop = np.zeros(1, np.uint8)
+    relax(aim.kernel, state, scale, hard, 1, source, scratch, weight, broken, local, stop)
     return state.x, weight, broken, local
 
 
@@ -158,3 +160,69 @@ def test_incremental_fields_do_not_drift() -> None:
             exact += table[tuple(state.x[:, list(scope)].T)]
         assert_allclose(weight + aim.constant, exact, atol=1e-3)
         assert np.isin(s, (-1, 1)).all()
+
+
+def test_a_choice_never_leaves_its_range() -> None:
+    """Weights that are all zero, in memory that is zero before them: state 0, not a walk down."""
+    from icgi.sampling.choice import choose
+
+    memory = np.zeros(4096)
+    memory[0] = 1.0
+    two, none = np.uint64(2), np.uint64(0)
+    for u in (0.0, 0.3, 1.0 - 2**-53):
+        assert choose(memory[2000:2002], two, 0.0, u, np.zeros(2), none, True) == 0
+        assert choose(np.array([1.0, 0.0]), two, 1.0, u, np.zeros(2), none, False) == 0
+        assert choose(np.array([0.0, 1.0]), two, 1.0, u, np.zeros(2), none, False) == 1
+
+
+WIDE = {
+    "wide-ternary": zoo.random_model(
+        RNG, [2, 3, 2, 2], [(0, 1, 2), (3, 1, 2), (3,)], scale=600.0, zeros=0.3
+    ),
+    "wide-pairs": zoo.random_model(
+        RNG, [3, 3, 2], [(0, 1), (1, 2), (0, 2)], scale=600.0, zeros=0.2
+    ),
+    "wide-spins": ising_model((TRIANGLE, [700.0, -650.0, 690.0]), [0.4, -0.2, 0.1]),
+}
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("name", WIDE)
+def test_one_sweep_of_wide_ranges_has_the_exact_transition_matrix(name: str, hard: bool) -> None:
+    """Log weights differ by far more than e^745 holds; the best state is still the one drawn."""
+    aim = target(WIDE[name])
+    assert not isinstance(aim.kernel, spins.Spins)
+    cards = aim.model.cards
+    log_weight = mixed.log_joint(aim.model) if hard else hot_log_weight(aim, 1.0)
+    starts = mixed.configurations(cards)
+    allowed = np.flatnonzero(np.isfinite(log_weight))
+    found, _, broken, local = after_one_sweep(aim, np.repeat(starts[allowed], 500, 0), 1.0, hard)
+    assert np.isfinite(local).all()
+    if hard:
+        assert (broken == 0).all()
+    ends = mixed.numbers(found, cards).reshape(len(allowed), -1)
+    for k, row in zip(allowed, ends, strict=True):
+        exact = one_sweep_from(log_weight.reshape(tuple(cards)), k)
+        assert mixed.chi_square(np.bincount(row, minlength=log_weight.size), exact) > 1e-5
+
+
+def one_sweep_from(log_weight: np.ndarray, start: int) -> np.ndarray:
+    """Row of the transition matrix of a sweep, conditionals formed in log space."""
+    total = np.zeros(log_weight.shape)
+    total.flat[start] = 1.0
+    for i in range(log_weight.ndim):
+        top = log_weight.max(i, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            weight = np.nan_to_num(np.exp(log_weight - top))
+        sums = np.maximum(weight.sum(i, keepdims=True), 1e-300)
+        total = total.sum(i, keepdims=True) * weight / sums
+    return total.ravel()
+
+
+def test_reach_of_wide_ranges_is_not_lost_to_rounding() -> None:
+    """State 0 wins with e^256 at best and loses with e^-141 at worst: it can do anything."""
+    first = np.array([0, 3], np.uint64)
+    high, low = np.array([256.3, -13.2, -300.0]), np.array([-140.9, -789.4, -1058.0])
+    found = conditional_range(first, high, low)
+    assert found[0] > 0.99
+    assert found[1] > 0.99

@@ -6,7 +6,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zoo
+from icgi.engines import parse_engine
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
+from icgi.exact.enumeration import joint
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
@@ -221,7 +223,7 @@ def test_almost_certain_variables_keep_their_variance(as_potts: bool) -> None:
 
 def test_memory_is_predicted() -> None:
     with pytest.raises(BudgetError, match="fewer replicas"):
-        zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(table_bytes=1000))
+        zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(table_bytes=5000))
 
 
 def test_levels_follow_the_difficulty() -> None:
@@ -245,3 +247,110 @@ def test_evidence_and_fixed_variables() -> None:
 def test_settings_are_checked(settings: dict[str, float]) -> None:
     with pytest.raises(IcgiError, match="pt:"):
         ParallelTempering(**settings)
+
+
+@pytest.mark.parametrize("decades", [100, 300])
+def test_zeros_with_wide_ranges(decades: int) -> None:
+    """Zeros next to entries of 10^±300: no crash, impossible states stay so."""
+    solved = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        scopes, logs = [], []
+        for _ in range(6):
+            scopes.append(tuple(rng.choice(5, 3, replace=False).tolist()))
+            if rng.random() < 0.5:
+                logs.append(np.where(rng.random((2, 2, 2)) < 0.6, 0.0, -np.inf))
+            else:
+                logs.append(np.log(10.0) * rng.uniform(-decades, decades, (2, 2, 2)))
+        model = FactorGraph(np.full(5, 2), tuple(scopes), tuple(logs))
+        try:
+            exact = zoo.run(JunctionTree(), model)
+        except IcgiError:
+            continue
+        found = run(ParallelTempering(threads=1), model, 200, seed)
+        assert_allclose(found.probs.sum(1), 1.0)
+        possible = np.isfinite(joint(model)).reshape((2,) * 5)
+        for i in range(5):
+            others = tuple(j for j in range(5) if j != i)
+            assert (found.probs[i][~possible.any(others)] == 0).all()
+        if found.status is Status.CONVERGED:
+            assert np.abs(found.probs - exact.probs).max() < 0.25
+            solved += 1
+    assert solved > 0
+
+
+def stuck() -> FactorGraph:
+    """Zeros and log weights of some hundreds: random starts fall into the wrong state, and stay."""
+    no = -np.inf
+    return FactorGraph(
+        np.array([2, 4, 4]),
+        ((0, 2), (1, 2), (0,), (1,)),
+        (
+            np.array([[no, no, -11.6, no], [0.4, no, no, 7.3]]),
+            np.array(
+                [
+                    [-520.2, 3.9, 334.4, 499.0],
+                    [233.3, 429.7, 501.5, -236.0],
+                    [202.5, 159.2, -274.7, 548.5],
+                    [-183.0, 595.1, 435.5, 85.3],
+                ]
+            ),
+            np.array([328.5, 430.0]),
+            np.array([-305.2, -332.7, -13.2, 322.3]),
+        ),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_never_moved_is_not_known(seed: int) -> None:
+    """All ensembles agree, and are wrong; nothing ever came down the ladder."""
+    exact = zoo.run(JunctionTree(), stuck())
+    found = run(ParallelTempering(), stuck(), 300, seed)
+    wrong = np.abs(found.probs - exact.probs) > 0.3
+    assert found.status is Status.BUDGET_SPENT
+    assert found.log_z is None
+    assert (found.std_error[wrong] > 0.3).all()
+
+
+@pytest.mark.parametrize("engine", ["pt", "pa"])
+def test_many_large_factors_with_wide_ranges(engine: str) -> None:
+    """Factors of up to twelve spins, entries of 10^±300, zeros: an answer, or a reason."""
+    rng = np.random.default_rng(3)
+    sizes = [12, 11, 10, 8, 6, 5, 4, 3]
+    scopes = tuple(tuple(rng.choice(12, k, replace=False).tolist()) for k in sizes)
+    tables = [np.log(10.0) * rng.uniform(-300, 300, (2,) * k) for k in sizes]
+    tables = [np.where(rng.random(t.shape) < 0.1, -np.inf, t) for t in tables]
+    model = FactorGraph(np.full(12, 2), scopes, tuple(tables))
+    try:
+        found = zoo.run(parse_engine(engine), model, budget=Budget(iterations=100))
+    except UnsupportedModelError:  # no configuration without violations was found
+        return
+    assert_allclose(found.probs.sum(1), 1.0)
+    exact = zoo.run(JunctionTree(), model)
+    wrong = np.abs(found.probs - exact.probs) > 0.3
+    assert (found.std_error[wrong] > 0.15).all()
+
+
+@pytest.mark.parametrize("name", ["grid-3x3", "zeros", "ternary-factors", "one-state-variable"])
+def test_no_time_is_an_answer_too(name: str) -> None:
+    found = zoo.run(ParallelTempering(), name, budget=Budget(seconds=0.0))
+    assert found.status is Status.BUDGET_SPENT
+    assert_allclose(found.probs.sum(1), 1.0)
+    assert found.std_error.max() == 0.5
+    assert found.log_z is None
+
+
+def test_seconds_alone_lift_the_bound_on_sweeps() -> None:
+    run(ParallelTempering(), FERROMAGNET, 10)  # compile first
+    began = time.perf_counter()
+    found = zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(seconds=0.8))
+    assert 0.6 < time.perf_counter() - began < 1.8
+    assert found.stats["sweeps"] > 1000
+
+
+def test_less_memory_means_fewer_levels_before_it_means_no() -> None:
+    few = zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(300, table_bytes=2_000_000))
+    many = zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(300))
+    assert few.stats["replicas"] <= many.stats["replicas"]
+    with pytest.raises(BudgetError, match="larger memory budget"):
+        zoo.run(ParallelTempering(), FERROMAGNET, budget=Budget(table_bytes=100_000))

@@ -7,18 +7,19 @@ share the arrays; they never touch.
 
 import math
 from collections.abc import Sequence
-from itertools import chain, pairwise
-from operator import attrgetter
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from icgi.errors import BudgetError
+from icgi.approx.reading import NEVER, check, require_bytes, side_by_side, starts
+from icgi.clock import Deadline
 from icgi.inference import Budget
 from icgi.kernels import kernel
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.model.wiring import Wiring, wiring
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
+from icgi.model.wiring import Wiring
 
+PLAIN = 1e5  # spread of log tables up to which sums keep nine digits: only then can it be exact
 FLOOR = -1e8  # of finite log tables and of log ratios: around loops of zeros these grow for ever
 
 
@@ -48,6 +49,8 @@ class Core(NamedTuple):
     rho: FloatArray  # f    appearance probability of each factor
     numbers: IntArray  # f    0, 1, …: the order of a sweep over all factors
     largest: IntArray  # 2    states of all axes of a factor, variables of a factor: the maxima
+    forest: BoolArray  # m    models whose factor graph has no cycle: two sweeps solve them
+    plain: BoolArray  # m    models whose log tables have no spread that rounding would show in
 
 
 class State(NamedTuple):
@@ -64,22 +67,30 @@ class State(NamedTuple):
     residual: FloatArray  # m    largest change that an undamped update would make
 
 
-def packs(models: Sequence[FactorGraph], budget: Budget) -> list[slice]:
-    """Runs of models whose tables, copied as weights, fit in the budget together."""
+def packs(models: Sequence[FactorGraph], budget: Budget, engine: str, copies: int) -> list[slice]:
+    """Runs of models that fit in the budget together, tables being copied so many times."""
     cuts, used = [0], 0
     for number, model in enumerate(models):
-        needed = 8 * sum(map(attrgetter("size"), model.log_tables))
-        if needed > budget.table_bytes:
-            raise BudgetError(
-                f"the messages need a copy of the tables, {needed / 2**20:.0f} MiB, but the "
-                f"budget allows {budget.table_bytes / 2**20:.0f} MiB; give more --memory or use "
-                "--engine mf"
-            )
+        needed = forecast_bytes(model, copies)
+        require_bytes(needed, budget, f"the flat arrays of {engine}", "give a larger memory budget")
         if used + needed > budget.table_bytes:
             cuts.append(number)
             used = 0
         used += needed
     return [slice(a, b) for a, b in pairwise([*cuts, len(models)])]
+
+
+def forecast_bytes(model: FactorGraph, copies: int) -> int:
+    """Bytes of a model's flat arrays, its state, and what building them takes meanwhile."""
+    edges = sum(map(len, model.scopes))
+    entries = sum([table.size for table in model.log_tables])
+    ratios = int(model.cards.sum()) - model.n_variables
+    messages = edges * (model.max_states - 1) if edges else 0
+    if model.max_states > 2:  # else exact
+        cards = model.cards.tolist()
+        messages = sum([cards[i] - 1 for scope in model.scopes for i in scope])
+    rows = 8 * copies * entries + 72 * edges + 64 * model.n_factors + 40 * messages
+    return rows + 48 * (ratios + model.n_variables)
 
 
 def compile_models(models: Sequence[FactorGraph]) -> Core:
@@ -88,13 +99,18 @@ def compile_models(models: Sequence[FactorGraph]) -> Core:
     return reweight(core, core.rho)
 
 
-def lay_out(models: Sequence[FactorGraph]) -> Core:
-    """Like `compile_models`, without the weights, a copy of the tables that only sweeps need."""
-    w = wiring(models[0]) if len(models) == 1 else _side_by_side(models)
+def lay_out(
+    models: Sequence[FactorGraph], w: Wiring | None = None, deadline: Deadline = NEVER
+) -> Core:
+    """Like `compile_models`, without the weights, a copy of the tables that only sweeps need.
+
+    `w` is what `side_by_side` has read, if it has. Raises `TimeSpent` at the deadline.
+    """
+    w = side_by_side(models, deadline) if w is None else w
     n = len(w.cards)
-    variables = _starts(np.array([model.n_variables for model in models], np.int64))
+    variables = starts(np.array([model.n_variables for model in models], np.int64))
     owner = np.repeat(np.arange(len(models)), [model.n_factors for model in models])  # of factors
-    ratio_start = _starts(w.cards - 1)
+    ratio_start = starts(w.cards - 1)
     arity = np.diff(w.scope_start)
     constant = np.zeros(len(models))
     np.add.at(constant, owner[arity == 0], w.values[w.table_start[:-1][arity == 0]])
@@ -102,20 +118,27 @@ def lay_out(models: Sequence[FactorGraph]) -> Core:
     _add_fields(
         w.scope_start, w.scope, w.table_start, w.values, ratio_start, owner, constant, field
     )
-
-    wide = np.repeat(arity > 1, arity)  # e    edges of factors of two and more variables
-    ends, factor = w.scope[wide], np.repeat(np.arange(len(arity)), arity)[wide]
-    touching = factor[np.argsort(ends, kind="stable")]
-    touching_start = _starts(np.bincount(ends, minlength=n))
+    check(deadline)
+    touching_start, touching = _touching(w.scope_start, w.scope, n)
+    check(deadline)
     source = _breadth_first(w.scope_start, w.scope, touching_start, touching)
+    check(deadline)
     number = np.empty(len(arity), np.int64)
     number[source] = np.arange(len(source))
-    edge_start = _starts(arity[source])
+    edge_start = starts(arity[source])
     variable = w.scope[_ranges(w.scope_start[source], arity[source])]
-    sizes = np.diff(w.table_start)
-    top = np.maximum.reduceat(w.values, w.table_start[:-1])[source] if len(source) else np.empty(0)
+    check(deadline)
+    top, spread = _tops(w.table_start, w.values, arity)
+    plain = np.ones(len(models), np.bool_)
+    plain[owner[spread > PLAIN]] = False
+    top = top[source]
     np.add.at(constant, owner[source], top)
     states = np.add.reduceat(w.cards[variable], edge_start[:-1]) if len(source) else source
+    check(deadline)
+    joined = forest(edge_start, variable, n, np.arange(len(source)))
+    check(deadline)
+    forests = np.ones(len(models), np.bool_)
+    forests[owner[source[joined == 0.0]]] = False
     return Core(
         model_variable=variables,
         model_factor=np.searchsorted(owner[source], np.arange(len(models) + 1)),
@@ -127,21 +150,33 @@ def lay_out(models: Sequence[FactorGraph]) -> Core:
         edge_start=edge_start,
         variable=variable,
         ratio=ratio_start[variable],
-        message_start=_starts(w.cards[variable] - 1),
+        message_start=starts(w.cards[variable] - 1),
         value_start=w.table_start[source],
         values=w.values,
         top=top,
-        weight_start=_starts(sizes[source]),
+        weight_start=starts(np.diff(w.table_start)[source]),
         weights=np.empty(0),
         rho=np.ones(len(source)),
         numbers=np.arange(len(source)),
         largest=np.array([states.max(initial=1), arity.max(initial=1)]),
+        forest=forests,
+        plain=plain,
     )
 
 
-def reweight(core: Core, rho: FloatArray) -> Core:
-    """Same models with other appearance probabilities of the factors."""
-    weights = np.empty(core.weight_start[-1])
+def forest(edge_start: IntArray, variable: IntArray, n: int, order: IntArray) -> FloatArray:
+    """One for each factor that closes no cycle with those before it in this order, else zero."""
+    taken = np.zeros(len(edge_start) - 1)
+    _grow(edge_start, variable, np.arange(n), order, taken)
+    return taken
+
+
+def reweight(core: Core, rho: FloatArray, reuse: bool = False) -> Core:
+    """Same models with other appearance probabilities of the factors.
+
+    With `reuse` the weights are written over those of `core`, which then is of no more use.
+    """
+    weights = core.weights if reuse else np.empty(core.weight_start[-1])
     _fill_weights(core, rho, weights)
     return core._replace(rho=rho, weights=weights)
 
@@ -177,30 +212,9 @@ def probabilities(core: Core, belief: FloatArray, width: int) -> FloatArray:
     return probs
 
 
-def _side_by_side(models: Sequence[FactorGraph]) -> Wiring:
-    """All models as one: variables and factors are renumbered one model after the other."""
-    scopes = tuple(chain.from_iterable(model.scopes for model in models))
-    tables = tuple(chain.from_iterable(model.log_tables for model in models))
-    arity = np.fromiter(map(len, scopes), np.int64, len(scopes))
-    first = _starts(np.array([model.n_variables for model in models], np.int64))[:-1]
-    shift = np.repeat(np.repeat(first, [model.n_factors for model in models]), arity)
-    sizes = np.fromiter(map(attrgetter("size"), tables), np.int64, len(tables))
-    return Wiring(
-        np.concatenate([model.cards for model in models]),
-        _starts(arity),
-        np.fromiter(chain.from_iterable(scopes), np.int64, len(shift)) + shift,
-        _starts(sizes),
-        np.concatenate(tables, axis=None) if tables else np.empty(0),
-    )
-
-
-def _starts(lengths: IntArray) -> IntArray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-
-
 def _ranges(begin: IntArray, length: IntArray) -> IntArray:
     """Numbers begin, …, begin + length − 1 of every pair, one run after the other."""
-    shift = begin - _starts(length)[:-1]
+    shift = begin - starts(length)[:-1]
     return np.asarray(np.repeat(shift, length) + np.arange(length.sum()))
 
 
@@ -214,6 +228,65 @@ def _add_fields(scope_start, scope, table_start, values, ratio_start, owner, con
             for x in range(table_start[g + 1] - begin - 1):
                 ratio = values[begin + 1 + x] - values[begin]
                 field[r + x] += min(max(ratio, FLOOR), -FLOOR)
+
+
+@kernel
+def _touching(scope_start, scope, n):  # type: ignore[no-untyped-def]
+    """Factors of two and more variables at each variable, in ascending order."""
+    start = np.zeros(n + 1, np.int64)
+    for g in range(len(scope_start) - 1):
+        if scope_start[g + 1] - scope_start[g] > 1:
+            for a in range(scope_start[g], scope_start[g + 1]):
+                start[scope[a] + 1] += 1
+    for i in range(n):
+        start[i + 1] += start[i]
+    place = start[:-1].copy()
+    touching = np.empty(start[n], np.int64)
+    for g in range(len(scope_start) - 1):
+        if scope_start[g + 1] - scope_start[g] > 1:
+            for a in range(scope_start[g], scope_start[g + 1]):
+                touching[place[scope[a]]] = g
+                place[scope[a]] += 1
+    return start, touching
+
+
+@kernel
+def _tops(table_start, values, arity):  # type: ignore[no-untyped-def]
+    """Largest entry of each log table, and how far below it the smallest finite one is."""
+    top, spread = np.zeros(len(arity)), np.zeros(len(arity))
+    for g in range(len(arity)):
+        high, low = -np.inf, np.inf
+        for k in range(table_start[g], table_start[g + 1]):
+            high = max(high, values[k])
+            if values[k] > -np.inf:
+                low = min(low, values[k])
+        top[g], spread[g] = high, (high - low if arity[g] else 0.0)
+    return top, spread
+
+
+@kernel
+def _grow(edge_start, variable, parent, order, taken):  # type: ignore[no-untyped-def]
+    """Join factors whose variables are all in different trees, by union-find."""
+    for f in order:
+        begin, end = edge_start[f], edge_start[f + 1]
+        apart = True
+        for e in range(begin, end):
+            i = root(parent, variable[e])
+            for d in range(begin, e):
+                apart = apart and root(parent, variable[d]) != i
+        if apart:
+            taken[f] = 1.0
+            for e in range(begin + 1, end):
+                parent[root(parent, variable[e])] = root(parent, variable[begin])
+
+
+@kernel
+def root(parent, i):  # type: ignore[no-untyped-def]
+    """Representative of i in a union-find forest, whose paths become shorter on the way."""
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i
 
 
 @kernel

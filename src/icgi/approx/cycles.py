@@ -11,7 +11,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from icgi.approx.fixed_point import Stop
+from icgi.approx.reading import NEVER, check
 from icgi.approx.regions import Region
+from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import BoolArray, FactorGraph, IntArray
 from icgi.model.ordering import neighbours
@@ -31,32 +34,39 @@ class Cycles:
     cut: bool
 
 
-def cycles(model: FactorGraph, longest: int) -> Cycles:
+def cycles(
+    model: FactorGraph, longest: int, deadline: Deadline = NEVER, table_bytes: float = np.inf
+) -> Cycles:
     """Independent chordless cycles of up to `longest` variables, shortest first.
 
     Cycles with a chord are sums of shorter ones. Of all cycles a basis is kept, because regions
     that repeat what others say make the counting numbers large and the beliefs worse (Welling 2004;
     Gelfand, Welling 2012); each region lies at variables of many neighbours where it can, which on
-    complete graphs gives the star of triangles.
+    complete graphs gives the star of triangles. A quarter of the bytes may go into the matrix that
+    decides on independence. Raises `TimeSpent` at the deadline.
     """
     start, neighbour = neighbours(model)
     n = model.n_variables
     rank = np.empty(n, np.int64)
     rank[np.argsort(-np.diff(start), kind="stable")] = np.arange(n)
     edge = _edge_numbers(start, neighbour)
+    check(deadline)
     scopes = [s for s in model.scopes if len(s) > 2]
     covered = [(s[0], *pair) for s in scopes for pair in combinations(s[1:], 2)]
-    basis = _Basis.of(len(neighbour) // 2, start, neighbour, edge)
-    for triangle in covered:
-        basis.add(np.array(triangle))
+    words = int(min(BASIS_WORDS, table_bytes / 32))
+    most = int(min(MOST_CANDIDATES, max(table_bytes / (64 * longest), 64)))
+    basis = _Basis.of(len(neighbour) // 2, start, neighbour, edge, words)
     kept: list[Region] = []
     found, cut = 0, False
-    for length in range(3, longest + 1):
-        paths, stopped = _cycles(start, neighbour, rank, length, MOST_CANDIDATES, SEARCH_STEPS)
-        found += len(paths)
-        cut = cut or stopped
-        chosen = basis.add_all(paths)
-        kept += [tuple(sorted(path)) for path in paths[chosen].tolist()]
+    with deadline.flag() as stop:
+        basis.add_all(np.array(covered, np.int64).reshape(-1, 3), stop)
+        for length in range(3, longest + 1):
+            paths, stopped = _cycles(start, neighbour, rank, length, most, SEARCH_STEPS, stop)
+            found += len(paths)
+            cut = cut or stopped
+            chosen = basis.add_all(paths, stop)
+            check(deadline)
+            kept += [tuple(sorted(path)) for path in paths[chosen].tolist()]
     return Cycles(kept, found, cut)
 
 
@@ -73,24 +83,23 @@ class _Basis:
     edge: IntArray
 
     @classmethod
-    def of(cls, edges: int, start: IntArray, neighbour: IntArray, edge: IntArray) -> "_Basis":
+    def of(
+        cls, edges: int, start: IntArray, neighbour: IntArray, edge: IntArray, most: int
+    ) -> "_Basis":
         words = (edges + 63) // 64
         rank = max(edges - len(start) + 1, 0) + _parts(start, neighbour)
-        rank = rank if rank * words <= BASIS_WORDS else 0
+        rank = rank if rank * words <= most else 0
         rows = np.zeros((rank, words), np.uint64)
         count, seen = np.array([0, BASIS_STEPS]), np.zeros(edges, np.bool_)
         return cls(rows, np.full(edges, -1), count, seen, start, neighbour, edge)
 
-    def add_all(self, paths: IntArray) -> BoolArray:
+    def add_all(self, paths: IntArray, stop: Stop) -> BoolArray:
         """Mask of the cycles that are independent of those before them."""
         chosen: BoolArray = _add_cycles(
             paths, self.start, self.neighbour, self.edge,
-            self.rows, self.pivot, self.count, self.seen,
+            self.rows, self.pivot, self.count, self.seen, stop,
         )  # fmt: skip
         return chosen
-
-    def add(self, path: IntArray) -> None:
-        self.add_all(path[None])
 
 
 def _parts(start: IntArray, neighbour: IntArray) -> int:
@@ -131,7 +140,7 @@ def _edge_numbers(start, neighbour):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add_cycles(paths, start, neighbour, edge, rows, pivot, count, seen):  # type: ignore[no-untyped-def]
+def _add_cycles(paths, start, neighbour, edge, rows, pivot, count, seen, stop):  # type: ignore[no-untyped-def]
     """Reduce each cycle by the rows there are; what is left of it, if anything, is a new row.
 
     Without room or time for that, a cycle is chosen if it has an edge that was not seen before.
@@ -139,6 +148,8 @@ def _add_cycles(paths, start, neighbour, edge, rows, pivot, count, seen):  # typ
     chosen = np.zeros(len(paths), np.bool_)
     row, along = np.empty(rows.shape[1], np.uint64), np.empty(paths.shape[1], np.int64)
     for p in range(len(paths)):
+        if stop[0]:
+            break
         fresh = False
         for a in range(paths.shape[1]):
             i, j = paths[p, a], paths[p, (a + 1) % paths.shape[1]]
@@ -179,7 +190,7 @@ def _reduce(along, rows, pivot, count, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _cycles(start, neighbour, rank, length, most, steps):  # type: ignore[no-untyped-def]
+def _cycles(start, neighbour, rank, length, most, steps, stop):  # type: ignore[no-untyped-def]
     """Chordless cycles of one length, each once: from its vertex of least rank, one direction.
 
     The second value says that the search stopped early, at `most` cycles or after so many steps.
@@ -211,6 +222,8 @@ def _cycles(start, neighbour, rank, length, most, steps):  # type: ignore[no-unt
             v = neighbour[place[depth]]
             place[depth] += 1
             steps -= 1
+            if stop[0]:
+                return found[:count], True
             if rank[v] < s or inside[v] or chords[v] > 0:
                 continue
             closes = depth > 0 and root_near[v] == root

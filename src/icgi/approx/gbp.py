@@ -16,14 +16,17 @@ which cannot cycle.
 
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 
 from icgi.approx.cycles import cycles
-from icgi.approx.fixed_point import Outcome, check_settings, deadline, fixed_point
+from icgi.approx.fixed_point import Outcome, Stop, after, check_settings, fixed_point
 from icgi.approx.join_graph import join_graph, mini_buckets
+from icgi.approx.lbp import LoopyBP
+from icgi.approx.reading import NEVER, TimeSpent, from_fields, patient, starts
 from icgi.approx.region_sweeps import (
     State,
     advance,
@@ -33,10 +36,12 @@ from icgi.approx.region_sweeps import (
     read_marginals,
     refresh,
     restart,
+    smallest_regions,
 )
 from icgi.approx.region_tables import Tables, compile_regions
 from icgi.approx.regions import RegionGraph, region_graph
 from icgi.approx.support import supported
+from icgi.clock import Deadline
 from icgi.errors import IcgiError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
@@ -46,6 +51,7 @@ Algorithm: TypeAlias = Literal["auto", "parent-to-child", "double-loop"]
 Choice: TypeAlias = Literal["factors", "loops", "clusters", "join-graph"]
 
 WINDOW = 50  # sweeps after which progress is judged
+BUILDING = 0.5  # share of the time that regions and their tables may take
 PROGRESS = 0.8  # of the residual, in two windows, or the next remedy is tried
 
 
@@ -56,8 +62,9 @@ class GeneralisedBP:
     Regions are the factors, or cycles up to a length, or clusters of up to ibound + 1 variables;
     with a junction tree of clusters the answer is exact. In a join graph the same clusters agree
     along its arcs only, instead of on all their intersections: iterative join-graph propagation.
-    Converged means that all regions agree on the regions below them, and that no undamped update
-    would move a belief, by more than the tolerance.
+    At rest means that all regions agree on the regions below them, and that no undamped update
+    would move a belief, by more than the tolerance. Where the time does not allow for building the
+    regions and some sweeps over them, the answer is what loopy belief propagation finds.
     """
 
     regions: Choice = "loops"
@@ -77,50 +84,62 @@ class GeneralisedBP:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Build the regions, sweep until they agree or the budget is spent."""
-        until = deadline(budget)
-        part = supported(model)
-        graph, stats = self.region_graph(part.model)
-        tables = compile_regions(part.model, graph, budget, self._advice())
-        state = initial_state(tables)
-        run = _Run(graph, tables, state, self, budget.sweeps(), until)
+        deadline = budget.deadline()
+        try:
+            part = supported(model, patient([model], deadline))
+        except TimeSpent:
+            return from_fields(model)
+        try:
+            building = deadline.share(BUILDING)
+            graph, stats = self.region_graph(part.model, building, budget.table_bytes)
+            tables = compile_regions(part.model, graph, budget, self._advice(), building)
+        except TimeSpent:
+            return lift(_without_regions(part.model, budget.until(deadline), rng), part.alive)
+        run = _Run(graph, tables, initial_state(tables), self, budget.sweeps(), deadline)
+        return lift(self._answer(part.model, run, stats), part.alive)
+
+    def _answer(self, model: FactorGraph, run: "_Run", stats: dict[str, float]) -> Marginals:
+        graph, tables, state = run.graph, run.tables, run.state
         outcome = run.exact() if graph.junction_tree else run.approximate()
-        refresh(tables, state)
-        disagreement, log_z = consistency(tables, state), kikuchi(tables, state)
-        status = _status(graph, outcome, disagreement, self.tolerance)
+        with (after(run.deadline) if outcome.at_rest else run.deadline).flag() as stop:
+            refresh(tables, state, stop)
+            disagreement = consistency(tables, state, stop)
+            log_z = kikuchi(tables, state, stop)
+        status = _status(graph, outcome, disagreement, self.tolerance, tables.plain)
         stats |= {
             "sweeps": outcome.sweeps,
             "residual": outcome.residual,
             "consistency": disagreement,
-            "kikuchi_log_z": log_z,  # also where it is not stationary
             "damping": run.damping,
             "double_loop": run.double,
             "largest_region_entries": int(np.diff(tables.entry_start).max(initial=0)),
         }
-        found = Marginals(
-            variable_marginals(part.model, graph, tables, state),
-            status,
-            log_z if status is not Status.BUDGET_SPENT else None,
-            stats=stats,
-        )
-        return lift(found, part.alive)
+        if math.isfinite(log_z):
+            stats["kikuchi_log_z"] = log_z  # also where it is not stationary
+        known = status is not Status.BUDGET_SPENT and math.isfinite(log_z)
+        probs = variable_marginals(model, graph, tables, state)
+        return Marginals(probs, status, log_z if known else None, stats=stats)
 
-    def region_graph(self, model: FactorGraph) -> tuple[RegionGraph, dict[str, float]]:
-        """Regions of these settings, and how many there are."""
+    def region_graph(
+        self, model: FactorGraph, deadline: Deadline = NEVER, table_bytes: float = math.inf
+    ) -> tuple[RegionGraph, dict[str, float]]:
+        """Regions of these settings, and how many there are; raises `TimeSpent` at the deadline."""
         stats: dict[str, float] = {}
         if self.regions == "loops":
-            found = cycles(model, self.loop)
+            found = cycles(model, self.loop, deadline, table_bytes)
             stats = {
                 "loops": len(found.regions),
                 "loops_found": found.found,
                 "loops_cut": found.cut,  # the search was ended early
             }
-            graph = region_graph(model, found.regions)
+            graph = region_graph(model, found.regions, deadline, table_bytes)
         elif self.regions == "clusters":
-            graph = region_graph(model, mini_buckets(model, self.ibound).clusters)
+            clusters = mini_buckets(model, self.ibound, deadline).clusters
+            graph = region_graph(model, clusters, deadline, table_bytes)
         elif self.regions == "join-graph":
-            graph = join_graph(model, self.ibound)
+            graph = join_graph(model, self.ibound, deadline)
         else:
-            graph = region_graph(model, [])
+            graph = region_graph(model, [], deadline, table_bytes)
         stats |= {
             "regions": len(graph.outer) + len(graph.inner),
             "maximal_regions": len(graph.outer),
@@ -133,13 +152,24 @@ class GeneralisedBP:
             return f"use ibound below {self.ibound}"
         if self.regions == "loops" and self.loop > 3:
             return f"use loop below {self.loop}, or regions=factors"
-        return "raise --memory, or use --engine lbp"
+        return "give a larger memory budget, or use lbp"
 
 
-def _status(graph: RegionGraph, outcome: Outcome, gap: float, tolerance: float) -> Status:
-    if not outcome.converged or not gap <= tolerance:
+def _status(
+    graph: RegionGraph, outcome: Outcome, gap: float, tolerance: float, plain: bool
+) -> Status:
+    if not outcome.at_rest or not gap <= tolerance:
         return Status.BUDGET_SPENT
-    return Status.EXACT if graph.junction_tree and gap <= 1e-9 else Status.CONVERGED
+    return Status.EXACT if graph.junction_tree and plain and gap <= 1e-9 else Status.AT_REST
+
+
+def _without_regions(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+    """Best answer where there is no time for regions: that of loopy belief propagation."""
+    found = LoopyBP(restarts=0)(model, budget, rng)
+    if found.status is Status.EXACT:
+        return found
+    stats = {**found.stats, "regions": 0.0}
+    return replace(found, status=Status.BUDGET_SPENT, log_z=None, stats=stats)
 
 
 @dataclass(slots=True, eq=False)
@@ -151,7 +181,7 @@ class _Run:
     state: State
     settings: GeneralisedBP
     sweeps: int
-    until: float
+    deadline: Deadline
     damping: float = 0.0
     double: bool = False
 
@@ -161,15 +191,19 @@ class _Run:
 
     def approximate(self) -> Outcome:
         """Single loop with as much damping as it takes, double loop where that is not enough."""
-        damped, convex = single_loop(self.graph, self.tables), double_loop(self.graph, self.tables)
         given, done, residual = self.settings.damping, 0, math.inf
         remedies = {
-            "auto": [(damped, given, False), (convex, given, False), (convex, 0.0, True)],
-            "parent-to-child": [(damped, given, False), (convex, given, False)],
-            "double-loop": [(convex, 0.0, True)],
+            "auto": [
+                (single_loop, given, False),
+                (double_loop, given, False),
+                (double_loop, 0.0, True),
+            ],
+            "parent-to-child": [(single_loop, given, False), (double_loop, given, False)],
+            "double-loop": [(double_loop, 0.0, True)],
         }[self.settings.algorithm]
         for remaining, remedy in zip(range(len(remedies))[::-1], remedies, strict=True):
-            kept, self.damping, self.double = remedy
+            kept_by, self.damping, self.double = remedy
+            kept = kept_by(self.graph, self.tables)
             if done:
                 restart(self.tables, self.state)
             best, stalled = math.inf, 0
@@ -177,21 +211,21 @@ class _Run:
                 outcome = self._go(kept, min(WINDOW, self.sweeps - done))
                 done += outcome.sweeps
                 residual = outcome.residual if outcome.sweeps else residual
-                if outcome.converged or outcome.sweeps < WINDOW or done == self.sweeps:
+                if outcome.at_rest or outcome.sweeps < WINDOW or done == self.sweeps:
                     return replace(outcome, sweeps=done, residual=residual)
                 stalled = 0 if outcome.residual < PROGRESS * best else stalled + 1
                 best = min(best, outcome.residual)
         raise AssertionError("the last remedy ends with the budget")
 
     def _go(self, kept: FloatArray, sweeps: int) -> Outcome:
-        def some(count: int) -> tuple[int, float]:
+        def some(count: int, stop: Stop) -> tuple[int, float]:
             made, residual = advance(
                 self.tables, self.state, kept, self.damping, self.double,
-                self.settings.tolerance, count,
+                self.settings.tolerance, count, stop,
             )  # fmt: skip
             return int(made), float(residual)
 
-        return fixed_point(some, sweeps, self.until, self.settings.tolerance)
+        return fixed_point(some, sweeps, self.deadline, self.settings.tolerance)
 
 
 def single_loop(graph: RegionGraph, t: Tables) -> FloatArray:
@@ -233,18 +267,10 @@ def _hand_down(
 
 def variable_marginals(model: FactorGraph, graph: RegionGraph, t: Tables, s: State) -> FloatArray:
     """Marginals of all variables, each from the smallest region that contains it."""
-    n = model.n_variables
-    choice = np.zeros(n, np.int64)  # inner region, or −1 − the maximal region
-    size = np.full(n, len(graph.outer) + model.n_variables + 1)
-    stride = np.ones(n, np.int64)
-    numbered = [(b, r) for b, r in enumerate(graph.inner)]
-    numbered += [(-1 - a, r) for a, r in enumerate(graph.outer)]
-    for number, region in numbered:
-        step = 1
-        for i in reversed(region):
-            if len(region) < size[i]:
-                choice[i], size[i], stride[i] = number, len(region), step
-            step *= int(model.cards[i])
-    probs = np.zeros((n, model.max_states))
+    regions = [*graph.inner, *graph.outer]
+    start = starts(np.fromiter(map(len, regions), np.int64, len(regions)))
+    scope = np.fromiter(chain.from_iterable(regions), np.int64, int(start[-1]))
+    choice, stride = smallest_regions(start, scope, len(graph.inner), model.cards)
+    probs = np.zeros((model.n_variables, model.max_states))
     read_marginals(t, s, model.cards, choice, stride, probs)
     return probs

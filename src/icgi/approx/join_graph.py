@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icgi.approx.reading import NEVER, watched
 from icgi.approx.regions import Region, RegionGraph, junction_tree, maximal
+from icgi.clock import Deadline
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import greedy_order
 
@@ -24,7 +26,7 @@ class MiniBuckets(NamedTuple):
     placed: dict[Region, int]  # cluster that took in a scope, a factor's or one handed on
 
 
-def mini_buckets(model: FactorGraph, ibound: int) -> MiniBuckets:
+def mini_buckets(model: FactorGraph, ibound: int, deadline: Deadline = NEVER) -> MiniBuckets:
     """Clusters of up to ibound + 1 variables, from buckets along a min-fill order.
 
     Each bucket is cut into parts greedily, large scopes first, and each part hands its scope
@@ -36,13 +38,13 @@ def mini_buckets(model: FactorGraph, ibound: int) -> MiniBuckets:
     position = np.empty(model.n_variables, np.int64)
     position[order] = np.arange(len(order))
     buckets: list[set[Region]] = [set() for _ in order]
-    for scope in model.scopes:
+    for scope in watched(model.scopes, deadline):
         if scope:
             buckets[min(position[i] for i in scope)].add(tuple(sorted(scope)))
     parts: list[set[int]] = []
     variables: list[int] = []
     placed: dict[Region, int] = {}
-    for at, variable in enumerate(order):
+    for at, variable in watched(enumerate(order), deadline):
         first = len(parts)
         for scope in sorted(buckets[at] or {(variable,)}, key=lambda s: (-len(s), s)):
             new = set(scope)
@@ -65,7 +67,7 @@ def mini_buckets(model: FactorGraph, ibound: int) -> MiniBuckets:
     return MiniBuckets([tuple(sorted(p)) for p in parts], variables, placed)
 
 
-def join_graph(model: FactorGraph, ibound: int) -> RegionGraph:
+def join_graph(model: FactorGraph, ibound: int, deadline: Deadline = NEVER) -> RegionGraph:
     """Clusters of mini-buckets that agree along arcs, each arc an inner region with c = −1.
 
     Stationary points of its free energy are the fixed points of iterative join-graph propagation.
@@ -73,9 +75,9 @@ def join_graph(model: FactorGraph, ibound: int) -> RegionGraph:
     mini-buckets of one bucket, in a chain, about the bucket's variable alone. So the arcs with
     any one variable are a tree of the clusters that contain it: it counts once.
     """
-    found = mini_buckets(model, ibound)
+    found = mini_buckets(model, ibound, deadline)
     # Arcs may close a loop around clusters that have a junction tree without it.
-    tree = junction_tree(model, maximal(found.clusters))
+    tree = junction_tree(model, maximal(found.clusters, deadline), deadline)
     if tree is not None:
         return tree
     near, into = merged(found.clusters, _arcs(found))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 from numpy.random import Generator
@@ -10,37 +9,47 @@ from numpy.random import Generator
 from icgi.approx.core import (
     Core,
     State,
-    compile_models,
     initial_state,
+    lay_out,
     packs,
     probabilities,
+    reweight,
 )
-from icgi.approx.fixed_point import check_settings
+from icgi.approx.fixed_point import Stop, after, check_settings
 from icgi.approx.mean_field import SOFT, relax, starting_point
 from icgi.approx.mean_field_sweeps import mean_messages
 from icgi.approx.messages import NUMBER, Schedule, log_partitions, sweep
+from icgi.approx.reading import TimeSpent, check, from_fields, patient
 from icgi.approx.support import supported_all
+from icgi.clock import Deadline
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 
 MEAN_FIELD_SWEEPS = 20  # before a run that starts at the messages of mean field
+AUTOMATIC = (1, 2, 4)  # numbers of the further runs where they are left to the engine
+PROBE, EXTRA = 2, 3  # sweeps of the first of them, and of all, in sweeps of the run before them
+SHORT = 20  # sweeps that each of them may make in any case
+EXACT = 1e-9  # residual up to which the solution of a forest is called exact
 
 
 @dataclass(frozen=True, slots=True)
 class LoopyBP:
     """m_{f→i}(x_i) ∝ Σ_{x_f∖x_i} exp θ_f(x_f) Π_{j∈f∖i} Π_{g≠f} m_{g→j}(x_j); `log_z` is Bethe's.
 
-    Converged means that no message, normalised and without damping, would change by more than the
-    tolerance. Only then is `log_z` stationary, and given; the stats have its value always. Restarts
-    take the messages of mean field, the other schedules, then random messages with more damping
-    and random mean fields in turn; of the converged runs the one with the largest Bethe log Z is
-    the answer.
+    At rest means that no message, normalised and without damping, would change by more than the
+    tolerance. Only then is `log_z` stationary, and given; the stats have its value always. On
+    forests that is exact. Restarts take the messages of mean field, the other schedules, then
+    random messages with more damping and random mean fields in turn; of the runs that came to
+    rest the one with the largest Bethe log Z is the answer. Without a number of restarts there is
+    one from the messages of mean field after a run that came to rest, of at most twice its sweeps,
+    and where that does not find the same log Z two more; all together make at most three times the
+    sweeps of the first run, or twenty each.
     """
 
     damping: float = 0.0  # share of the old message, geometrically; the paper: 0, 0.3, 0.5
     schedule: Schedule = "sequential"
-    restarts: int = 0  # further runs; all of them share the budget
+    restarts: int | None = None  # further runs; None: a few where they cost little
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -61,9 +70,11 @@ class LoopyBP:
 
         The seconds of the budget are for each model on average.
         """
+        deadline = Deadline.after(budget.seconds * len(models))
         found: list[Marginals] = []
-        for part in packs(models, budget):
-            found += self._together(models[part], budget, rngs[part], threads)
+        for part in packs(models, budget, "lbp", copies=2):
+            share = deadline.share((part.stop - part.start) / max(len(models) - part.start, 1))
+            found += self._together(models[part], budget, rngs[part], share, threads)
         return found
 
     def _together(
@@ -71,88 +82,136 @@ class LoopyBP:
         models: Sequence[FactorGraph],
         budget: Budget,
         rngs: Sequence[Generator],
+        deadline: Deadline,
         threads: int | None,
     ) -> list[Marginals]:
         if not models:
             return []
-        until = perf_counter() + budget.seconds * len(models)
-        parts = supported_all(models)
-        core = compile_models([part.model for part in parts])
+        try:
+            parts, w = supported_all(models, patient(models, deadline))
+            core = lay_out([part.model for part in parts], w, patient(models, deadline))
+            core = reweight(core, core.rho)
+            check(patient(models, deadline))
+        except TimeSpent:
+            return [from_fields(model) for model in models]
         best = _Best.empty(core)
-        for attempt in range(self.restarts + 1):
-            # the first run may take half; what runs leave over goes to those that follow
-            shares = 2 if attempt == 0 < self.restarts else self.restarts + 1 - attempt
-            limit = (budget.sweeps() - best.sweeps) // shares
+        further = AUTOMATIC if self.restarts is None else range(1, self.restarts + 1)
+        for attempt in (0, *further):
+            limit, share = self._allowed(core, attempt, best, budget.sweeps(), deadline)
+            if attempt and (deadline.passed or not limit.any()):
+                break
             schedule, damping = _plan(self, attempt)
-            state = initial_state(core, _start(core, attempt, rngs))
-            sweep(core, state, schedule, damping, self.tolerance, limit, until, threads)
-            best.offer(core, state, self.tolerance, attempt)
+            state = initial_state(core, _start(core, attempt, rngs, limit, share))
+            sweep(core, state, schedule, damping, self.tolerance, limit, share, threads)
+            settled = (state.residual <= self.tolerance).any()
+            with (after(deadline) if settled else deadline).flag() as stop:
+                best.offer(core, state, self.tolerance, attempt, limit > 0, stop)
         probs = probabilities(core, best.belief, max(part.model.max_states for part in parts))
         rows = np.split(probs, core.model_variable[1:-1])
         return [
-            lift(best.answer(m, rows[m][:, : part.model.max_states].copy()), part.alive)
+            lift(best.answer(core, m, rows[m][:, : part.model.max_states].copy()), part.alive)
             for m, part in enumerate(parts)
         ]
+
+    def _allowed(
+        self, core: Core, attempt: int, best: "_Best", sweeps: int, deadline: Deadline
+    ) -> tuple[IntArray, Deadline]:
+        """Sweeps of each model in a run, and the end of its share of the time."""
+        left = sweeps - best.sweeps
+        if self.restarts is None:
+            if attempt == 0:
+                return left, deadline
+            # Forests have one fixed point, and two runs that agree are taken for a sign of that.
+            open_ = best.at_rest_first & ~core.forest & ~best.agreed
+            extra = (
+                best.first - best.sweeps + np.maximum(EXTRA * best.first, len(AUTOMATIC) * SHORT)
+            )
+            if attempt == AUTOMATIC[0]:
+                extra = np.maximum(PROBE * best.first, SHORT)
+            return np.where(open_, np.minimum(left, extra).clip(min=0), 0), deadline
+        # the first run may take half; what runs leave over goes to those that follow
+        shares = 2 if attempt == 0 < self.restarts else self.restarts + 1 - attempt
+        return left // shares, deadline.share(1 / shares)
 
 
 @dataclass(slots=True)
 class _Best:
-    """Best run of each model so far: converged before not, then Bethe log Z, then residual."""
+    """Best run of each model so far: at rest before not, then Bethe log Z, then residual."""
 
     belief: FloatArray  # log ratios
-    converged: BoolArray  # m
-    log_z: FloatArray  # m
+    at_rest: BoolArray  # m
+    log_z: FloatArray  # m    NaN where there was no time for it
     residual: FloatArray  # m
     run: IntArray  # m    number of the run
     sweeps: IntArray  # m    of all runs together
-    fixed_points: IntArray  # m    runs that converged
+    fixed_points: IntArray  # m    runs that came to rest
     lowest: FloatArray  # m    smallest Bethe log Z of them
-    runs: int = 0
+    runs: IntArray  # m
+    first: IntArray  # m    sweeps of the first run
+    at_rest_first: BoolArray  # m    whether the first run came to rest
+    agreed: BoolArray  # m    whether a later one came to rest at the same log Z
 
     @classmethod
     def empty(cls, core: Core) -> "_Best":
         m = len(core.constant)
         zero, worst = np.zeros(m, np.int64), np.full(m, np.inf)
         return cls(
-            core.field.copy(), zero > 0, -worst, worst, zero - 1, zero, zero.copy(), worst.copy()
-        )
+            core.field.copy(), zero > 0, -worst, worst, zero - 1, zero, zero, worst, zero, zero,
+            zero > 0, zero > 0,
+        )  # fmt: skip
 
-    def offer(self, core: Core, state: State, tolerance: float, number: int) -> None:
-        log_z = log_partitions(core, state)
-        converged = state.residual <= tolerance
+    def offer(
+        self,
+        core: Core,
+        state: State,
+        tolerance: float,
+        number: int,
+        taking_part: BoolArray,
+        stop: Stop,
+    ) -> None:
+        log_z = log_partitions(core, state, stop)
+        at_rest = (state.residual <= tolerance) & taking_part
+        near = np.abs(log_z - self.log_z) <= 1e-6 * np.maximum(np.abs(log_z), 1.0)
+        self.agreed = self.agreed | (at_rest & self.at_rest & near)
         better = np.where(
-            converged & self.converged,
+            at_rest & self.at_rest,
             log_z > self.log_z + 1e-9,
-            converged | (~self.converged & ((state.residual < self.residual) | (self.run < 0))),
+            at_rest | (~self.at_rest & ((state.residual < self.residual) | (self.run < 0))),
         )
         chosen = np.repeat(better, np.diff(core.ratio_start[core.model_variable]))
         self.belief = np.where(chosen, state.belief, self.belief)
         self.log_z = np.where(better, log_z, self.log_z)
         self.residual = np.where(better, state.residual, self.residual)
         self.run = np.where(better, number, self.run)
-        self.converged = self.converged | converged
-        self.runs += 1
+        self.at_rest = self.at_rest | at_rest
+        self.runs = self.runs + taking_part
         self.sweeps = self.sweeps + state.sweeps
-        self.fixed_points = self.fixed_points + converged
-        self.lowest = np.where(converged, np.minimum(log_z, self.lowest), self.lowest)
+        self.fixed_points = self.fixed_points + at_rest
+        self.lowest = np.where(at_rest, np.minimum(log_z, self.lowest), self.lowest)
+        if number == 0:
+            self.first, self.at_rest_first = state.sweeps.copy(), at_rest
 
-    def answer(self, m: int, probs: FloatArray) -> Marginals:
-        if not self.converged[m]:
+    def answer(self, core: Core, m: int, probs: FloatArray) -> Marginals:
+        if not self.at_rest[m]:
             return Marginals(probs, Status.BUDGET_SPENT, stats=self.stats(m))
-        return Marginals(probs, Status.CONVERGED, float(self.log_z[m]), stats=self.stats(m))
+        exact = core.forest[m] and core.plain[m] and self.residual[m] <= EXACT
+        log_z = float(self.log_z[m]) if np.isfinite(self.log_z[m]) else None
+        status = Status.EXACT if exact else Status.AT_REST
+        return Marginals(probs, status, log_z, stats=self.stats(m))
 
     def stats(self, m: int) -> dict[str, float]:
         stats = {
             "residual": float(self.residual[m]),
             "sweeps": float(self.sweeps[m]),
-            "bethe_log_z": float(self.log_z[m]),  # also where it is not stationary
-            "restarts": float(self.runs - 1),
+            "restarts": float(max(self.runs[m] - 1, 0)),
             "chosen_run": float(self.run[m]),
             "converged_runs": float(self.fixed_points[m]),
         }
-        if self.fixed_points[m]:
-            # how much the choice between fixed points mattered
-            stats["log_z_spread"] = float(self.log_z[m] - self.lowest[m])
+        if np.isfinite(self.log_z[m]):
+            stats["bethe_log_z"] = float(self.log_z[m])  # also where it is not stationary
+            if self.fixed_points[m]:
+                # how much the choice between fixed points mattered
+                stats["log_z_spread"] = float(self.log_z[m] - self.lowest[m])
         return stats
 
 
@@ -168,7 +227,9 @@ def _at_random(attempt: int) -> bool:
     return attempt >= 4 and attempt % 2 == 0
 
 
-def _start(core: Core, attempt: int, streams: Sequence[Generator]) -> FloatArray | None:
+def _start(
+    core: Core, attempt: int, streams: Sequence[Generator], limit: IntArray, deadline: Deadline
+) -> FloatArray | None:
     """First messages of a run, random ones drawn from one stream for each model; None: uniform."""
     if attempt in (0, 2, 3):
         return None
@@ -178,5 +239,6 @@ def _start(core: Core, attempt: int, streams: Sequence[Generator]) -> FloatArray
         draws = [r.normal(0.0, 2.0, k) for r, k in zip(streams, np.diff(ends), strict=True)]
         return np.concatenate(draws)
     q = starting_point(core, None if attempt == 1 else streams)
-    relax(core, q, SOFT, MEAN_FIELD_SWEEPS)
-    return np.asarray(mean_messages(core, q, SOFT))
+    relax(core, q, SOFT, np.where(limit > 0, MEAN_FIELD_SWEEPS, 0), deadline)
+    with deadline.flag() as stop:
+        return np.asarray(mean_messages(core, q, SOFT, stop))

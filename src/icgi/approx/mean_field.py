@@ -3,16 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from time import perf_counter
 
 import numpy as np
 from numpy.random import Generator
 
-from icgi.approx.core import Core, lay_out
-from icgi.approx.fixed_point import check_settings, fixed_points
+from icgi.approx.core import Core, lay_out, packs
+from icgi.approx.fixed_point import Stop, after, check_settings, fixed_points
 from icgi.approx.mean_field_sweeps import ascend, lower_bounds
+from icgi.approx.reading import TimeSpent, from_fields, patient
 from icgi.approx.support import possible_configuration, supported_all
+from icgi.clock import Deadline
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
@@ -52,35 +52,57 @@ class MeanField:
 
         The seconds of the budget are for each model on average.
         """
+        deadline = Deadline.after(budget.seconds * len(models))
+        found: list[Marginals] = []
+        for part in packs(models, budget, "mf", copies=1):
+            share = deadline.share((part.stop - part.start) / max(len(models) - part.start, 1))
+            found += self._together(models[part], budget, rngs[part], share, threads)
+        return found
+
+    def _together(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        deadline: Deadline,
+        threads: int | None,
+    ) -> list[Marginals]:
         if not models:
             return []
-        until = perf_counter() + budget.seconds * len(models)
-        parts = supported_all(models)
-        core = lay_out([part.model for part in parts])
+        try:
+            parts, w = supported_all(models, patient(models, deadline))
+            core = lay_out([part.model for part in parts], w, patient(models, deadline))
+        except TimeSpent:
+            return [from_fields(model) for model in models]
         zeros = _with_zeros(core, [part.model for part in parts])
         best = _Best.empty(len(models))
         for attempt in range(self.restarts + 1):
-            if attempt and perf_counter() >= until:
-                break  # the search of a possible configuration alone may take a second
-            limit = (budget.sweeps() - best.sweeps) // (self.restarts + 1 - attempt)
+            if attempt and deadline.passed:
+                break
+            runs = self.restarts + 1 - attempt
+            limit, share = (budget.sweeps() - best.sweeps) // runs, deadline.share(1 / runs)
             run = _Run.of(core, starting_point(core, rngs if attempt else None))
+            outside = zeros
             if zeros.any():
-                run.ascend(SOFT, np.where(zeros, limit // 2, 0), self.tolerance, until, threads)
-                outside = run.enter([p.model for p in parts], zeros, rngs)
-            else:
-                outside = zeros
+                soft, half = np.where(zeros, limit // 2, 0), share.share(0.5)
+                run.ascend(SOFT, soft, self.tolerance, half, threads)
+                outside = run.enter([p.model for p in parts], zeros, rngs, share)
             softness = np.where(outside, SOFT, -math.inf)
-            run.ascend(softness, limit, self.tolerance, until, threads)
-            best.offer(run, attempt)
+            run.ascend(softness, limit, self.tolerance, share, threads)
+            with after(deadline).flag() as stop:
+                best.offer(run, attempt, stop)
         rows = np.split(
             _dense(core, best.q, max(p.model.max_states for p in parts)), core.model_variable[1:-1]
         )
+        late = deadline.passed
         return [
-            lift(self._answer(best, m, rows[m][:, : part.model.max_states].copy()), part.alive)
+            lift(
+                self._answer(best, m, late, rows[m][:, : part.model.max_states].copy()), part.alive
+            )
             for m, part in enumerate(parts)
         ]
 
-    def _answer(self, best: "_Best", m: int, probs: FloatArray) -> Marginals:
+    def _answer(self, best: "_Best", m: int, late: bool, probs: FloatArray) -> Marginals:
         bound = float(best.bound[m])
         stats = {
             "residual": float(best.residual[m]),
@@ -89,10 +111,13 @@ class MeanField:
             "chosen_run": float(best.run[m]),
             "possible": float(bound > -math.inf),
         }
-        if bound == -math.inf:
-            return Marginals(probs, Status.DIVERGED, stats=stats)
-        converged = best.residual[m] <= self.tolerance
-        status = Status.CONVERGED if converged else Status.BUDGET_SPENT
+        if not math.isfinite(bound):
+            # without time nothing has failed: a possible configuration was not looked for
+            return Marginals(probs, Status.BUDGET_SPENT if late else Status.DIVERGED, stats=stats)
+        if best.residual[m] > self.tolerance:
+            status = Status.BUDGET_SPENT
+        else:
+            status = Status.EXACT if best.exact[m] else Status.AT_REST
         return Marginals(probs, status, bound, stats=stats)
 
 
@@ -115,31 +140,35 @@ class _Run:
         zero: float | FloatArray,
         limit: IntArray,
         tolerance: float,
-        until: float,
+        deadline: Deadline,
         threads: int | None = None,
     ) -> None:
         """Coordinate ascent in place, with `zero` for the logarithm of zero."""
         self.residual[:] = np.inf
         softness = np.broadcast_to(zero, limit.shape).astype(np.float64)
 
-        def some(count: int, first: int, last: int) -> None:
+        def some(count: int, first: int, last: int, stop: Stop) -> None:
             ascend(
                 self.core, self.q, softness, tolerance, limit, count, first, last,
-                self.sweeps, self.residual,
+                self.sweeps, self.residual, stop,
             )  # fmt: skip
 
         work = np.diff(self.core.model_factor)
-        fixed_points(some, work, self.sweeps, self.residual, limit, until, tolerance, threads)
+        fixed_points(some, work, self.sweeps, self.residual, limit, deadline, tolerance, threads)
 
     def enter(
-        self, models: Sequence[FactorGraph], zeros: BoolArray, rngs: Sequence[Generator]
+        self,
+        models: Sequence[FactorGraph],
+        zeros: BoolArray,
+        rngs: Sequence[Generator],
+        deadline: Deadline,
     ) -> BoolArray:
         """Move models with zeros to a possible configuration nearby; where none was found."""
         start = _state_start(self.core)[self.core.model_variable]
         outside = zeros.copy()
         for m in np.flatnonzero(zeros).tolist():
             here = slice(start[m], start[m + 1])
-            self.q[here], found = _inside(models[m], self.q[here], rngs[m])
+            self.q[here], found = _inside(models[m], self.q[here], rngs[m], deadline)
             outside[m] = not found
         return outside
 
@@ -153,15 +182,16 @@ class _Best:
     residual: FloatArray  # m
     run: IntArray  # m    number of the run
     sweeps: IntArray  # m    of all runs together
+    exact: BoolArray  # m    no factor of two variables: the product is the model
     runs: int = 0
 
     @classmethod
     def empty(cls, size: int) -> "_Best":
         worst, zero = np.full(size, np.inf), np.zeros(size, np.int64)
-        return cls(np.empty(0), -worst, worst, zero, zero)
+        return cls(np.empty(0), -worst, worst, zero, zero, zero > 0)
 
-    def offer(self, run: _Run, number: int) -> None:
-        bound = lower_bounds(run.core, run.q)
+    def offer(self, run: _Run, number: int, stop: Stop) -> None:
+        bound = lower_bounds(run.core, run.q, stop)
         better = (bound > self.bound) | (self.runs == 0)
         start = _state_start(run.core)[run.core.model_variable]
         self.q = np.where(np.repeat(better, np.diff(start)), run.q, self.q) if self.runs else run.q
@@ -169,21 +199,22 @@ class _Best:
         self.residual = np.where(better, run.residual, self.residual)
         self.run = np.where(better, number, self.run)
         self.sweeps = self.sweeps + run.sweeps
+        self.exact = (np.diff(run.core.model_factor) == 0) & run.core.plain
         self.runs += 1
 
 
 def _with_zeros(core: Core, models: Sequence[FactorGraph]) -> BoolArray:
     """Which models have zeros left."""
-    sizes = [sum(map(attrgetter("size"), model.log_tables)) for model in models]
-    ends = np.cumsum([0, *sizes])
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.isneginf(core.values))])
-    return np.asarray(before[ends[1:]] > before[ends[:-1]])
+    where = np.flatnonzero(np.isneginf(core.values))
+    if not len(where):
+        return np.zeros(len(models), np.bool_)
+    ends = np.cumsum([0] + [sum(t.size for t in model.log_tables) for model in models])
+    return np.asarray(np.searchsorted(where, ends[1:]) > np.searchsorted(where, ends[:-1]))
 
 
-def relax(core: Core, q: FloatArray, zero: float, sweeps: int) -> None:
-    """Make so many sweeps of every model, in place."""
-    run = _Run.of(core, q)
-    run.ascend(zero, np.full(len(core.constant), sweeps), 0.0, math.inf)
+def relax(core: Core, q: FloatArray, zero: float, sweeps: IntArray, deadline: Deadline) -> None:
+    """Make so many sweeps of each model, in place."""
+    _Run.of(core, q).ascend(zero, sweeps, 0.0, deadline)
 
 
 def _state_start(core: Core) -> IntArray:
@@ -202,9 +233,11 @@ def starting_point(core: Core, streams: Sequence[Generator] | None) -> FloatArra
     return np.asarray(q / np.repeat(sums, np.diff(start)))
 
 
-def _inside(model: FactorGraph, q: FloatArray, rng: Generator) -> tuple[FloatArray, bool]:
+def _inside(
+    model: FactorGraph, q: FloatArray, rng: Generator, deadline: Deadline
+) -> tuple[FloatArray, bool]:
     """Point masses at a possible configuration, drawn by q, wherever there are zeros around."""
-    states = possible_configuration(model, q, rng)
+    states = possible_configuration(model, q, rng, deadline)
     if states is None:
         return q, False
     first = np.cumsum(model.cards) - model.cards

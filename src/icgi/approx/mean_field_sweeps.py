@@ -7,14 +7,16 @@ import math
 
 import numpy as np
 
+from icgi.approx.messages import POLL
 from icgi.kernels import kernel
 
 
 @kernel
-def ascend(c, q, zero, tolerance, limit, count, first, last, sweeps, residual):  # type: ignore[no-untyped-def]
+def ascend(c, q, zero, tolerance, limit, count, first, last, sweeps, residual, stop):  # type: ignore[no-untyped-def]
     """Renew the distributions of the models first ≤ m < last in turn.
 
-    Each model until it is at rest, at its limit, or has made `count` sweeps more.
+    Each model until it is at rest, at its limit, or has made `count` sweeps more. Once stop[0] is
+    set, the variables that follow keep their distributions.
     """
     width = 1
     for i in range(c.model_variable[first], c.model_variable[last]):
@@ -22,14 +24,17 @@ def ascend(c, q, zero, tolerance, limit, count, first, last, sweeps, residual): 
     mean, digit, prefix = np.empty(width), np.empty(c.largest[1], np.int64), np.empty(c.largest[1])
     for m in range(first, last):
         for _ in range(count):
-            if residual[m] <= tolerance or sweeps[m] >= limit[m]:
+            if residual[m] <= tolerance or sweeps[m] >= limit[m] or stop[0]:
                 break
-            residual[m] = _ascend(c, q, zero[m], m, mean, digit, prefix)
+            change = _ascend(c, q, zero[m], m, mean, digit, prefix, stop)
+            if stop[0]:
+                break
+            residual[m] = change
             sweeps[m] += 1
 
 
 @kernel
-def _ascend(c, q, zero, m, mean, digit, prefix):  # type: ignore[no-untyped-def]
+def _ascend(c, q, zero, m, mean, digit, prefix, stop):  # type: ignore[no-untyped-def]
     """One sweep of one model; the largest change of a probability."""
     residual = 0.0
     for i in range(c.model_variable[m], c.model_variable[m + 1]):
@@ -42,7 +47,7 @@ def _ascend(c, q, zero, m, mean, digit, prefix):  # type: ignore[no-untyped-def]
             f = c.touching[t]
             e = c.edge_start[f]
             if c.edge_start[f + 1] - e > 2:
-                _expect(c, f, i, q, zero, mean, digit, prefix)
+                _expect(c, f, i, q, zero, mean, digit, prefix, stop)
                 continue
             k, top = c.value_start[f], c.top[f]
             first = c.variable[e] == i
@@ -55,6 +60,8 @@ def _ascend(c, q, zero, m, mean, digit, prefix):  # type: ignore[no-untyped-def]
                     for x in range(card):
                         value = c.values[k + x * by_x + y * by_y] - top
                         mean[x] += w * (value if value != -np.inf else zero)
+        if stop[0]:  # the means may be incomplete
+            return np.inf
         best = mean[:card].max()
         if best == -np.inf:
             continue  # only where zeros surround the start, which then is no possible one
@@ -69,7 +76,7 @@ def _ascend(c, q, zero, m, mean, digit, prefix):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _expect(c, f, i, q, zero, mean, digit, prefix):  # type: ignore[no-untyped-def]
+def _expect(c, f, i, q, zero, mean, digit, prefix, stop):  # type: ignore[no-untyped-def]
     """Add E_q[θ_f − top | x_i] to `mean`: rows along the last axis, products of q carried along."""
     e0, arity = c.edge_start[f], c.edge_start[f + 1] - c.edge_start[f]
     last, k = arity - 1, c.value_start[f]
@@ -102,27 +109,31 @@ def _expect(c, f, i, q, zero, mean, digit, prefix):  # type: ignore[no-untyped-d
                 break
             digit[a] = 0
             a -= 1
+        if a < last - POLL and stop[0]:
+            break
 
 
 @kernel
-def mean_messages(c, q, zero):  # type: ignore[no-untyped-def]
+def mean_messages(c, q, zero, stop):  # type: ignore[no-untyped-def]
     """E_q[θ_f | x_i] of every edge, as log ratios: the messages that mean field passes."""
     digit, prefix = np.empty(c.largest[1], np.int64), np.empty(c.largest[1])
     mean = np.empty(c.largest[0])
-    found = np.empty(c.message_start[-1])
+    found = np.zeros(c.message_start[-1])
     for f in range(len(c.rho)):
+        if stop[0]:
+            break
         for e in range(c.edge_start[f], c.edge_start[f + 1]):
             begin, end = c.message_start[e], c.message_start[e + 1]
             mean[: end - begin + 1] = 0.0
-            _expect(c, f, c.variable[e], q, zero, mean, digit, prefix)
+            _expect(c, f, c.variable[e], q, zero, mean, digit, prefix, stop)
             for k in range(begin, end):
                 found[k] = mean[k - begin + 1] - mean[0]
     return found
 
 
 @kernel
-def lower_bounds(c, q):  # type: ignore[no-untyped-def]
-    """Σ_f E_q[θ_f] + Σ_i H(q_i) of every model, −inf where q has weight on a zero."""
+def lower_bounds(c, q, stop):  # type: ignore[no-untyped-def]
+    """Σ_f E_q[θ_f] + Σ_i H(q_i) of every model, −inf where q has weight on a zero; NaN: no time."""
     bound = c.constant.copy()
     digit, prefix = np.empty(c.largest[1], np.int64), np.empty(c.largest[1])
     mean = np.empty(c.largest[0])
@@ -139,7 +150,10 @@ def lower_bounds(c, q):  # type: ignore[no-untyped-def]
             i = c.variable[c.edge_start[f]]
             begin, card = c.ratio_start[i] + i, c.ratio_start[i + 1] - c.ratio_start[i] + 1
             mean[:card] = 0.0
-            _expect(c, f, i, q, -np.inf, mean, digit, prefix)
+            _expect(c, f, i, q, -np.inf, mean, digit, prefix, stop)
+            if stop[0]:
+                bound[m:] = np.nan
+                return bound
             for x in range(card):
                 if q[begin + x] > 0.0:
                     bound[m] += q[begin + x] * mean[x]

@@ -6,8 +6,8 @@
 ρ = 1 being loopy belief propagation (Kschischang et al. 2001) and ρ < 1 the tree-reweighted one
 (Wainwright, Jaakkola, Willsky 2005). Messages are log ratios (`core.py`); within a factor the sums
 are linear, one exp per incoming and one log per outgoing state, and where that would underflow
-the factor is summed again in logarithms. Everything that calls one another is in this file,
-because numba's cache does not notice a change of another one.
+the factor is summed again in logarithms. `stop[0]` becomes 1 when the time is over: a factor whose
+sums are not complete by then keeps its messages, and beliefs always agree with the messages.
 """
 
 import math
@@ -16,13 +16,15 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from icgi.approx.core import FLOOR, Core, State
-from icgi.approx.fixed_point import fixed_points
+from icgi.approx.fixed_point import Stop, fixed_points
+from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import IntArray
 
 Schedule: TypeAlias = Literal["sequential", "flooding", "residual"]
 FLOODING, SEQUENTIAL, RESIDUAL = 0, 1, 2
 NUMBER = {"sequential": SEQUENTIAL, "flooding": FLOODING, "residual": RESIDUAL}
+POLL = 10  # innermost axes of a large table, between whose ends the stop flag is not looked at
 TINY = 1e-100  # linear sums below it are repeated in logarithms
 _SAFE = {"contract", "reassoc", "nsz"}  # fast mathematics that keeps infinities and NaN honest
 
@@ -34,45 +36,56 @@ def sweep(
     damping: float,
     tolerance: float,
     limit: IntArray,
-    until: float,
+    deadline: Deadline,
     threads: int | None = None,
 ) -> None:
-    """Sweep each model of a core to its convergence, its limit of sweeps, or the deadline."""
+    """Sweep each model of a core until it is at rest, to its limit of sweeps, or the deadline."""
     number = NUMBER[schedule]
 
-    def some(count: int, first: int, last: int) -> None:
-        advance(core, state, number, damping, tolerance, limit, count, first, last)
+    def some(count: int, first: int, last: int, stop: Stop) -> None:
+        advance(core, state, number, damping, tolerance, limit, count, first, last, stop)
 
     work = np.diff(core.model_factor)
-    fixed_points(some, work, state.sweeps, state.residual, limit, until, tolerance, threads)
+    fixed_points(some, work, state.sweeps, state.residual, limit, deadline, tolerance, threads)
 
 
 @kernel
-def advance(c, s, schedule, damping, tolerance, limit, count, first, last):  # type: ignore[no-untyped-def]
-    """Sweep the models first ≤ m < last, each until it converges, its limit, or `count` sweeps.
+def advance(c, s, schedule, damping, tolerance, limit, count, first, last, stop):  # type: ignore[no-untyped-def]
+    """Sweep the models first ≤ m < last, each until it is at rest, its limit, or `count` sweeps.
 
-    Converged means that no undamped message would change by more than the tolerance, measured
-    with all messages at rest, whatever the schedule.
+    At rest means that no undamped message would change by more than the tolerance, measured
+    with all messages as they are, whatever the schedule. Forests are swept in sequence without
+    damping: once backward and once forward solves them, whatever the messages were before.
     """
     work = workspace(c)
     for m in range(first, last):
+        order, share = (np.int64(SEQUENTIAL), 0.0) if c.forest[m] else (np.int64(schedule), damping)
         for _ in range(count):
-            if s.residual[m] <= tolerance or s.sweeps[m] >= limit[m]:
+            if s.residual[m] <= tolerance or s.sweeps[m] >= limit[m] or stop[0]:
                 break
-            if schedule != FLOODING and s.sweeps[m] % 8 == 7:
+            if order != FLOODING and s.sweeps[m] % 8 == 7:
                 _gather(c, s, m)  # beliefs that are kept up to date collect rounding errors
-            if schedule == RESIDUAL:
-                s.residual[m] = _residual_sweep(c, s, m, damping, tolerance, work)
+            if order == RESIDUAL:
+                residual = _residual_sweep(c, s, m, share, tolerance, work, stop)
             else:
-                s.residual[m] = _sweep(c, s, m, schedule, damping, work)
+                residual = _sweep(c, s, m, order, share, work, stop)
+            if stop[0]:
+                _gather(c, s, m)  # flooding: some messages are ahead of the beliefs
+                break
             s.sweeps[m] += 1
-            done = s.residual[m] <= tolerance or s.sweeps[m] == limit[m]
-            if done and schedule != FLOODING:
-                s.residual[m] = _sweep(c, s, m, np.int64(FLOODING), 1.0, work)
+            if c.forest[m] and s.sweeps[m] == 1 and limit[m] > 1 and residual > 0.0:
+                continue  # only half of a solution, however little it changed
+            done = residual <= tolerance or s.sweeps[m] == limit[m]
+            if done and order != FLOODING:
+                residual = _sweep(c, s, m, np.int64(FLOODING), 1.0, work, stop)
+                if stop[0]:  # not measured to the end
+                    _gather(c, s, m)
+                    break
+            s.residual[m] = residual
 
 
 @kernel(no_cpython_wrapper=True)
-def _sweep(c, s, m, schedule, damping, work):  # type: ignore[no-untyped-def]
+def _sweep(c, s, m, schedule, damping, work, stop):  # type: ignore[no-untyped-def]
     """Every factor once: flooding reads the beliefs of before, sequential those of now."""
     f0, f1 = c.model_factor[m], c.model_factor[m + 1]
     v, w = c.ratio_start[c.model_variable[m]], c.ratio_start[c.model_variable[m + 1]]
@@ -85,16 +98,17 @@ def _sweep(c, s, m, schedule, damping, work):  # type: ignore[no-untyped-def]
         begin, end, stride = f1 - 1, f0 - 1, np.int64(-1)
     nobody = np.int64(-1)  # a plain −1 would be a type of its own, and compiled once more
     worst = renew(
-        c, c.numbers, begin, end, stride, s.messages, s.belief, write, carry, damping, nobody, work
-    )
-    if schedule == FLOODING:
+        c, c.numbers, begin, end, stride, s.messages, s.belief, write, carry, damping, nobody,
+        work, stop,
+    )  # fmt: skip
+    if schedule == FLOODING and not stop[0]:
         for r in range(v, w):
             s.belief[r] = write[r]
     return worst
 
 
 @kernel(no_cpython_wrapper=True)
-def _residual_sweep(c, s, m, damping, tolerance, work):  # type: ignore[no-untyped-def]
+def _residual_sweep(c, s, m, damping, tolerance, work, stop):  # type: ignore[no-untyped-def]
     """As many turns as the model has variables, each of the one with most to tell.
 
     It renews the messages of its factors to the others, and they remember by how much those
@@ -112,14 +126,16 @@ def _residual_sweep(c, s, m, damping, tolerance, work):  # type: ignore[no-untyp
             _sift_down(heap, place, pending, k)
     for _ in range(v1 - v0):
         i = heap[0]
-        if pending[i] <= tolerance:
+        if pending[i] <= tolerance or stop[0]:
             break
         t0, t1 = c.touching_start[i], c.touching_start[i + 1]
         for t in range(t0, t1):
             e0, e1 = c.edge_start[c.touching[t]], c.edge_start[c.touching[t] + 1]
             for k in range(c.message_start[e0], c.message_start[e1]):
                 s.old[k] = s.messages[k]
-        renew(c, c.touching, t0, t1, one, s.messages, s.belief, s.belief, 1.0, damping, i, work)
+        renew(
+            c, c.touching, t0, t1, one, s.messages, s.belief, s.belief, 1.0, damping, i, work, stop
+        )
         largest = 0.0
         for t in range(t0, t1):
             f = c.touching[t]
@@ -197,12 +213,13 @@ def workspace(c):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def outgoing(c, f, messages, belief, work):  # type: ignore[no-untyped-def]
+def outgoing(c, f, messages, belief, work, stop):  # type: ignore[no-untyped-def]
     """Unnormalised messages of a factor into work[0][1]: all states of its first axis, and so on.
 
     Returns whether they are logarithms, because some would be too small otherwise, and the sum of
     the largest cavity log ratios, which messages that are not logarithms lack. The cavity log
-    ratios are left in work[0][2], their exponentials, largest 1, in work[0][0].
+    ratios are left in work[0][2], their exponentials, largest 1, in work[0][0]. Once stop[0] is
+    set, the messages may be incomplete.
     """
     into, out, cavity = work[0][0], work[0][1], work[0][2]
     offset, card = work[2][0], work[2][1]
@@ -229,12 +246,12 @@ def outgoing(c, f, messages, belief, work):  # type: ignore[no-untyped-def]
     elif arity == 3:
         _contract_triple(c.weights, k, card[0], card[1], card[2], into, out)
     elif lowest >= TINY:  # only here what was multiplied is divided again
-        _contract(c.weights, k, arity, into, out, work[1], work[2])
+        _contract(c.weights, k, arity, into, out, work[1], work[2], stop)
     for x in range(position):
         lowest = min(lowest, out[x]) if x > 0 else out[0]
     by_logs = lowest < TINY
     if by_logs:
-        _sum_logs(c, f, arity, work)
+        _sum_logs(c, f, arity, work, stop)
     return by_logs, scale
 
 
@@ -267,7 +284,7 @@ def _contract_triple(weights, k, first, second, third, into, out):  # type: igno
 
 
 @kernel(no_cpython_wrapper=True, fastmath=_SAFE)
-def _contract(weights, begin, arity, into, out, partial, counters):  # type: ignore[no-untyped-def]
+def _contract(weights, begin, arity, into, out, partial, counters, stop):  # type: ignore[no-untyped-def]
     """All outgoing messages in one pass: rows along the last axis, partial sums carried upwards."""
     prefix, carried = partial[0], partial[1]
     offset, card, digit = counters[0], counters[1], counters[2]
@@ -294,6 +311,8 @@ def _contract(weights, begin, arity, into, out, partial, counters):  # type: ign
                 break
             total, carried[a], digit[a] = carried[a], 0.0, 0
             a -= 1
+        if a < last - POLL and stop[0]:
+            break
         for b in range(max(a, 0), last):
             prefix[b + 1] = prefix[b] * into[offset[b] + digit[b]]
     for x in range(inner):
@@ -301,7 +320,7 @@ def _contract(weights, begin, arity, into, out, partial, counters):  # type: ign
 
 
 @kernel(no_cpython_wrapper=True)
-def _sum_logs(c, f, arity, work):  # type: ignore[no-untyped-def]
+def _sum_logs(c, f, arity, work, stop):  # type: ignore[no-untyped-def]
     """The same messages by running log-sum-exp: slow, and right at any range."""
     top, out, cavity = work[0][3], work[0][1], work[0][2]
     offset, card, digit = work[2][0], work[2][1], work[2][2]
@@ -322,6 +341,8 @@ def _sum_logs(c, f, arity, work):  # type: ignore[no-untyped-def]
                 else:
                     out[x] += math.exp(term - top[x])
         _count_up(digit, card, arity)
+        if stop[0]:
+            break
     for x in range(offset[arity - 1] + card[arity - 1]):
         out[x] = top[x] + math.log(out[x])
 
@@ -363,16 +384,19 @@ def _binary_message_by_logs(c, f, across, h):  # type: ignore[no-untyped-def]
 
 
 @kernel(fastmath=_SAFE)
-def renew(c, order, first, last, stride, messages, read, write, carry, damping, keep, work):  # type: ignore[no-untyped-def]
+def renew(c, order, first, last, stride, messages, read, write, carry, damping, keep, work, stop):  # type: ignore[no-untyped-def]
     """Renew the messages of some factors and the beliefs they change; return the residual.
 
     The factors are order[first:last:stride]; beliefs are read from `read`, and `write` gains the
     new messages less `carry` (0 or 1) times the old ones. The residual is the largest change of
     a message without damping, as it enters the belief: to the power ρ and normalised. The message
     to the variable `keep` is left alone (−1: none). Damping is geometric; damping 1 only measures.
+    Factors that `stop` leaves no time for keep their messages.
     """
     worst, undamped = 0.0, 1.0 - damping
     for number in range(first, last, stride):
+        if stop[0]:
+            return np.inf
         f = order[number]
         e0 = c.edge_start[f]
         arity = c.edge_start[f + 1] - e0
@@ -406,7 +430,9 @@ def renew(c, order, first, last, stride, messages, read, write, carry, damping, 
         # reweighted messages of one factor depend on each other: one at a time in a sequence
         rounds = arity if rho != 1.0 and carry == 1.0 else 1
         for turn in range(rounds):
-            by_logs, _ = outgoing(c, f, messages, read, work)
+            by_logs, _ = outgoing(c, f, messages, read, work, stop)
+            if stop[0]:
+                return np.inf
             out = work[0][1]
             position = 0
             for e in range(e0, e0 + arity):
@@ -460,10 +486,11 @@ def _distance(a, a0, b, b0, count, rho):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def log_partitions(c, s):  # type: ignore[no-untyped-def]
+def log_partitions(c, s, stop):  # type: ignore[no-untyped-def]
     """Reweighted Bethe log Z of every model: Σ_i log Z_i + Σ_f ρ_f (log Z_f − Σ_{i∈f} log Z_i).
 
     Z_i and Z_f are the sums of the unnormalised beliefs; the value is stationary at fixed points.
+    NaN where there was no time for it.
     """
     work = workspace(c)
     log_z = c.constant.copy()
@@ -474,12 +501,16 @@ def log_partitions(c, s):  # type: ignore[no-untyped-def]
                 share -= c.rho[c.touching[t]]
             log_z[m] += share * _log_sum(s.belief[c.ratio_start[i] : c.ratio_start[i + 1]])
         for f in range(c.model_factor[m], c.model_factor[m + 1]):
-            by_logs, shift = outgoing(c, f, s.messages, s.belief, work)
+            by_logs, shift = outgoing(c, f, s.messages, s.belief, work, stop)
+            if stop[0]:
+                log_z[m:] = np.nan
+                return log_z
             card = work[2][1][0]
             into, out, cavity = work[0][0][:card], work[0][1][:card], work[0][2][:card]
             if by_logs:
                 out += cavity
-                log_z[m] += c.rho[f] * (out[0] + _log_sum(out[1:] - out[0]))
+                top = out.max()  # not that of state 0, which the sum may not know
+                log_z[m] += c.rho[f] * (top + math.log(np.exp(out - top).sum()))
             else:
                 log_z[m] += c.rho[f] * (math.log((out * into).sum()) + shift)
     return log_z
@@ -498,8 +529,8 @@ def _log_sum(ratios):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def informations(c, s):  # type: ignore[no-untyped-def]
-    """I_f = Σ_{i∈f} H(b_i) − H(b_f) for every factor, at a fixed point."""
+def informations(c, s, stop):  # type: ignore[no-untyped-def]
+    """I_f = Σ_{i∈f} H(b_i) − H(b_f) for every factor, at a fixed point; unfinished if stopped."""
     f_count, n = len(c.rho), len(c.ratio_start) - 1
     entropy = np.zeros(n)
     for i in range(n):
@@ -513,10 +544,12 @@ def informations(c, s):  # type: ignore[no-untyped-def]
             total += p
             mean += p * (s.belief[k] - top)
         entropy[i] = math.log(total) - mean / total
-    found = np.empty(f_count)
+    found = np.zeros(f_count)
     work = workspace(c)
     for f in range(f_count):
-        outgoing(c, f, s.messages, s.belief, work)
+        outgoing(c, f, s.messages, s.belief, work, stop)
+        if stop[0]:
+            break
         cavity, offset, card, digit = work[0][2], work[2][0], work[2][1], work[2][2]
         arity = c.edge_start[f + 1] - c.edge_start[f]
         digit[:arity] = 0
@@ -535,6 +568,8 @@ def informations(c, s):  # type: ignore[no-untyped-def]
                 total += p
                 mean += p * (value - top)
             _count_up(digit, card, arity)
+            if stop[0]:
+                break
         found[f] = mean / total - math.log(total)
         for e in range(c.edge_start[f], c.edge_start[f + 1]):
             found[f] += entropy[c.variable[e]]

@@ -6,8 +6,8 @@ One inner region β with n_β parents α is solved at a time, all else held fixe
     log b_β  = (Σ_α log M_αβ − (c_β − κ_β) log b̂_β) / (n_β + κ_β),   λ_αβ = log b_β − log M_αβ,
 
 with the counting number c, the part κ of it that is kept, and the rest linearised at the anchor b̂
-(`gbp.py` says why). Everything that calls one another is in this file, because numba's cache does
-not notice a change of another one.
+(`gbp.py` says why). `stop[0]` becomes 1 when the time is over: regions that are not reached keep
+the beliefs they have, which are distributions at any time.
 """
 
 import math
@@ -45,12 +45,12 @@ class State(NamedTuple):
 
 def initial_state(t: Tables) -> State:
     """Messages of one, uniform beliefs."""
-    states = np.diff(t.state_start)
+    states, entries = np.diff(t.state_start), np.diff(t.entry_start)
     log_belief = np.repeat(-np.log(np.maximum(states, 1)), states)
     width = int((states * np.diff(t.link_start)).max(initial=1))
     return State(
         np.zeros(t.message_start[-1]),
-        np.empty(t.entry_start[-1]),
+        np.repeat(1.0 / np.maximum(entries, 1), entries),
         log_belief,
         np.exp(log_belief),
         log_belief.copy(),
@@ -59,48 +59,55 @@ def initial_state(t: Tables) -> State:
         np.array([-np.inf, LONGEST]),
         np.empty((2, width)),
         np.empty((3, int(states.max(initial=1)))),
-        np.empty(int(np.diff(t.entry_start).max(initial=1))),
+        np.empty(int(entries.max(initial=1))),
     )
 
 
 def restart(t: Tables, s: State) -> None:
     """Back to the initial state, sweeps counted on."""
-    fresh = initial_state(t)
-    for name in ("messages", "log_belief", "belief", "anchor", "leap"):
-        getattr(s, name)[:] = getattr(fresh, name)
+    states = np.diff(t.state_start)
+    s.messages[:] = 0.0
+    s.log_belief[:] = np.repeat(-np.log(np.maximum(states, 1)), states)
+    s.belief[:] = np.exp(s.log_belief)
+    s.anchor[:] = s.log_belief
+    s.leap[:] = -np.inf, LONGEST
     s.counter[1:] = 0
 
 
 @kernel
-def advance(t, s, kept, damping, double, tolerance, count):  # type: ignore[no-untyped-def]
+def advance(t, s, kept, damping, double, tolerance, count, stop):  # type: ignore[no-untyped-def]
     """Make up to `count` sweeps, alternating in direction; how many, and the last residual."""
     residual = np.inf
     for done in range(count):
-        refresh(t, s)
-        gap, drift, moved, runaway = _sweep(t, s, kept, damping, not double, s.counter[0] % 2 == 0)
+        refresh(t, s, stop)
+        gap, drift, moved, runaway = _sweep(
+            t, s, kept, damping, not double, s.counter[0] % 2 == 0, stop
+        )
+        if stop[0]:
+            return done, residual
         residual = max(gap, drift, RUNAWAY * runaway)
         s.counter[0] += 1
         s.counter[1] += 1
         if double and (gap <= SOLVED * moved or s.counter[1] >= INNER):
-            _move_anchor(t, s)
+            _move_anchor(t, s, stop)
         if residual <= tolerance:
             # the sweep has met every region before its last update: look again at the end
-            refresh(t, s)
-            residual = max(residual, consistency(t, s))
+            refresh(t, s, stop)
+            residual = max(residual, consistency(t, s, stop))
             if residual <= tolerance:
                 return done + 1, residual
     return count, residual
 
 
 @kernel
-def _move_anchor(t, s):  # type: ignore[no-untyped-def]
+def _move_anchor(t, s, stop):  # type: ignore[no-untyped-def]
     """Bring the anchor to the beliefs; every second time, beyond them (Varadhan, Roland 2008).
 
     The double loop creeps where many regions anchor one belief. A leap that lowers log Z is taken
     back, and the next one is shorter.
     """
     s.counter[1] = 0
-    log_z = kikuchi(t, s)
+    log_z = kikuchi(t, s, stop)
     if s.counter[2] == 2:
         s.counter[2] = 0
         if log_z < s.leap[0] - 1e-7 * max(abs(s.leap[0]), 1.0):
@@ -136,7 +143,7 @@ def _move_anchor(t, s):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sweep(t, s, kept, damping, moving, forward):  # type: ignore[no-untyped-def]
+def _sweep(t, s, kept, damping, moving, forward, stop):  # type: ignore[no-untyped-def]
     """Update every inner region once.
 
     Largest disagreement of parents with beliefs; distance of beliefs to anchors, in units of an
@@ -145,6 +152,8 @@ def _sweep(t, s, kept, damping, moving, forward):  # type: ignore[no-untyped-def
     gap, drift, moved, runaway = 0.0, 0.0, 0.0, 0.0
     regions = len(t.counting)
     for step in range(regions):
+        if stop[0]:
+            break
         b = step if forward else regions - 1 - step
         begin, size = t.state_start[b], t.state_start[b + 1] - t.state_start[b]
         first, n = t.link_start[b], t.link_start[b + 1] - t.link_start[b]
@@ -267,17 +276,21 @@ def _refresh_one(t, s, a):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def refresh(t, s):  # type: ignore[no-untyped-def]
+def refresh(t, s, stop):  # type: ignore[no-untyped-def]
     """Set b_α ∝ exp(θ_α + Σ_β λ_αβ) for all maximal regions; products alone would drift."""
     for a in range(len(t.entry_start) - 1):
+        if stop[0]:
+            break
         _refresh_one(t, s, a)
 
 
 @kernel
-def consistency(t, s):  # type: ignore[no-untyped-def]
-    """Largest difference between a region's belief and what a parent says about it."""
+def consistency(t, s, stop):  # type: ignore[no-untyped-def]
+    """Largest difference between a region's belief and what a parent says; infinite: no time."""
     gap = 0.0
     for b in range(len(t.counting)):
+        if stop[0]:
+            return np.inf
         begin, size = t.state_start[b], t.state_start[b + 1] - t.state_start[b]
         for link in range(t.link_start[b], t.link_start[b + 1]):
             _marginal(t, s, link, size, 0)
@@ -287,12 +300,15 @@ def consistency(t, s):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def kikuchi(t, s):  # type: ignore[no-untyped-def]
-    """Energy and entropy of all regions, each as often as it counts."""
+def kikuchi(t, s, stop):  # type: ignore[no-untyped-def]
+    """Energy and entropy of all regions, each as often as it counts; NaN: no time."""
     log_z = t.constant
-    for k in range(len(t.theta)):
-        if s.joint[k] > 0.0:
-            log_z += s.joint[k] * (t.theta[k] - math.log(s.joint[k]))
+    for a in range(len(t.entry_start) - 1):
+        if stop[0]:
+            return np.nan
+        for k in range(t.entry_start[a], t.entry_start[a + 1]):
+            if s.joint[k] > 0.0:
+                log_z += s.joint[k] * (t.theta[k] - math.log(s.joint[k]))
     for b in range(len(t.counting)):
         for x in range(t.state_start[b], t.state_start[b + 1]):
             if s.belief[x] > 0.0:
@@ -312,3 +328,23 @@ def read_marginals(t, s, cards, choice, stride, probs):  # type: ignore[no-untyp
             for k in range(t.entry_start[-1 - b], t.entry_start[-b]):
                 probs[i, t.code[k] // stride[i] % cards[i]] += s.joint[k]
         probs[i] /= probs[i].sum()
+
+
+@kernel
+def smallest_regions(start, scope, inner, cards):  # type: ignore[no-untyped-def]
+    """For `read_marginals`: the smallest region around each variable, and its stride there.
+
+    The first `inner` regions are inner ones; of regions of the same size the first is taken.
+    """
+    n = len(cards)
+    choice, stride = np.zeros(n, np.int64), np.ones(n, np.int64)
+    size = np.full(n, np.iinfo(np.int64).max)
+    for r in range(len(start) - 1):
+        step, length = 1, start[r + 1] - start[r]
+        for k in range(start[r + 1] - 1, start[r] - 1, -1):
+            i = scope[k]
+            if length < size[i]:
+                size[i], stride[i] = length, step
+                choice[i] = r if r < inner else -1 - (r - inner)
+            step *= cards[i]
+    return choice, stride

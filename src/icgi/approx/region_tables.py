@@ -11,12 +11,16 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from icgi.approx.regions import RegionGraph
+from icgi.approx.core import PLAIN
+from icgi.approx.fixed_point import Stop
+from icgi.approx.reading import NEVER, TimeSpent, check, side_by_side, watched
+from icgi.approx.regions import REGION_BYTES, RegionGraph
+from icgi.clock import Deadline
 from icgi.errors import BudgetError, EvidenceError
 from icgi.inference import Budget
 from icgi.kernels import kernel
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
-from icgi.model.wiring import Wiring, wiring
+from icgi.model.wiring import Wiring
 
 READ = 7e-9  # seconds of a sweep for each entry of each link, measured on one core of 2026
 FEWEST = (
@@ -42,64 +46,99 @@ class Tables(NamedTuple):
     message_start: IntArray  # l+1   where each link's multipliers begin
     outer_start: IntArray  # a+1   where each maximal region's links begin in `outer_link`
     outer_link: IntArray  # l
+    plain: bool  # no spread of log tables that rounding would show in
 
 
-def compile_regions(model: FactorGraph, graph: RegionGraph, budget: Budget, advice: str) -> Tables:
-    """Flat tables of all regions; `BudgetError` before anything large is allocated."""
+def compile_regions(
+    model: FactorGraph,
+    graph: RegionGraph,
+    budget: Budget,
+    advice: str,
+    deadline: Deadline = NEVER,
+) -> Tables:
+    """Flat tables of all regions; `BudgetError` before anything large is allocated.
+
+    Raises `TimeSpent` at the deadline, and at once where a few sweeps would take longer.
+    """
     cards = model.cards.tolist()
-    sizes = [math.prod([cards[i] for i in r]) for r in graph.outer]
-    states = [math.prod([cards[i] for i in r]) for r in graph.inner]
+    sizes = [math.prod([cards[i] for i in r]) for r in watched(graph.outer, deadline)]
+    states = [math.prod([cards[i] for i in r]) for r in watched(graph.inner, deadline)]
     counts = [len(p) for p in graph.parents]
     outers = np.array([a for parents in graph.parents for a in parents], np.int64)
-    patterns, map_start = _patterns(cards, graph)
-    used = sum(math.prod(shape) for shape, _ in patterns)
-    needed = 24 * sum(sizes) + 4 * used
-    if any(np.isneginf(t).any() for t in model.log_tables):
-        needed += 4 * sum(sizes[a] for a in outers)  # each link then has a map of its own
-    seconds = READ * sum(sizes[a] for a in outers.tolist())
-    if FEWEST * seconds > budget.seconds:
-        raise BudgetError(
-            f"a sweep over {len(sizes)} regions (the largest has {max(sizes):.3g} entries) takes "
-            f"about {seconds:.2g} s, so {budget.seconds:g} s are not worth beginning; give more "
-            f"--seconds, or {advice}"
-        )
+    read = sum([sizes[a] for a in outers.tolist()])
+    patterns, map_start = _patterns(cards, graph, deadline)
+    zeros = any(np.isneginf(t).any() for t in watched(model.log_tables, deadline))
+    needed = _bytes_needed(model, sizes, states, counts, patterns, read if zeros else 0)
     if needed > budget.table_bytes:
         raise BudgetError(
-            f"the tables of {len(sizes)} regions need {needed:.3g} bytes (the largest has "
-            f"{max(sizes):.3g} entries), the budget is {budget.table_bytes}; {advice}"
+            f"the tables of {len(sizes)} regions (the largest has {max(sizes):.3g} entries) need "
+            f"about {needed / 2**20:,.0f} MiB, but the budget allows "
+            f"{budget.table_bytes / 2**20:,.0f} MiB; {advice}"
         )
+    if FEWEST * READ * read > deadline.left:
+        raise TimeSpent
     entry_start = _starts(sizes)
-    theta, constant = _log_tables(wiring(model), graph, entry_start)
-    tables = Tables(
-        constant,
-        entry_start,
-        theta,
-        _numbers(sizes),
-        _starts(states),
-        _numbers(states),
-        graph.counting,
-        _starts(counts),
-        outers,
-        map_start,
-        np.concatenate([np.empty(0, np.int32), *(_projection(*p) for p in patterns)]),
-        _starts(np.repeat(np.array(states, np.int64), counts)),
-        _starts(np.bincount(outers, minlength=len(sizes))),
-        np.argsort(outers, kind="stable"),
-    )
-    return without_zeros(tables) if np.isneginf(theta).any() else tables
+    with deadline.flag() as stop:
+        w = side_by_side([model], deadline)
+        theta, constant = _log_tables(w, graph, entry_start, stop)
+        check(deadline)
+        tables = Tables(
+            constant,
+            entry_start,
+            theta,
+            _numbers(entry_start),
+            _starts(states),
+            _numbers(_starts(states)),
+            graph.counting,
+            _starts(counts),
+            outers,
+            map_start,
+            np.concatenate([np.empty(0, np.int32), *(_projection(*p) for p in patterns)]),
+            _starts(np.repeat(np.array(states, np.int64), counts)),
+            _starts(np.bincount(outers, minlength=len(sizes))),
+            np.argsort(outers, kind="stable"),
+            bool(_spread(w.table_start, w.values) <= PLAIN),
+        )
+        check(deadline)
+        return without_zeros(tables, stop) if zeros else tables
+
+
+def _bytes_needed(
+    model: FactorGraph,
+    sizes: list[int],
+    states: list[int],
+    counts: list[int],
+    patterns: list["Pattern"],
+    read_with_zeros: int,
+) -> int:
+    """Tables, state and scratch of a run, and what building them takes meanwhile."""
+    entries = sum(sizes)
+    links = sum([n * k for n, k in zip(states, counts, strict=True)])
+    needed = 24 * entries + 8 * max(sizes, default=0)  # log tables, numbers, beliefs; one in logs
+    needed += 8 * sum([t.size for t in model.log_tables])
+    needed += 8 * sum(
+        [math.prod(shape) for shape, _ in patterns]
+    )  # maps, twice while they are made
+    needed += 8 * links + 56 * sum(states)  # messages, beliefs and anchors
+    needed += 16 * max([n * k for n, k in zip(states, counts, strict=True)], default=0)
+    if read_with_zeros:  # each link then has a map of its own, and what is possible is copied
+        needed += 26 * entries + 4 * read_with_zeros
+    return needed + REGION_BYTES * (len(sizes) + len(states))
 
 
 Pattern: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape of a maximal region's table, and those of its axes that an inner region has."""
 
 
-def _patterns(cards: list[int], graph: RegionGraph) -> tuple[list[Pattern], IntArray]:
+def _patterns(
+    cards: list[int], graph: RegionGraph, deadline: Deadline
+) -> tuple[list[Pattern], IntArray]:
     """Different maps between regions, and where the map of every link begins."""
     shapes = [tuple([cards[i] for i in r]) for r in graph.outer]
     place = [{i: a for a, i in enumerate(r)} for r in graph.outer]
     begin: dict[Pattern, int] = {}
     starts, used = [], 0
-    for region, parents in zip(graph.inner, graph.parents, strict=True):
+    for region, parents in watched(zip(graph.inner, graph.parents, strict=True), deadline):
         for a in parents:
             pattern = (shapes[a], tuple([place[a][i] for i in region]))
             if pattern not in begin:
@@ -109,11 +148,13 @@ def _patterns(cards: list[int], graph: RegionGraph) -> tuple[list[Pattern], IntA
     return list(begin), np.array(starts, np.int64)
 
 
-def without_zeros(t: Tables) -> Tables:
+def without_zeros(t: Tables, stop: Stop) -> Tables:
     """Only entries and states that are possible in every region that knows of them."""
     alive = np.asarray(t.theta > -np.inf)
     state_alive = np.ones(t.state_start[-1], bool)
-    _propagate(t, alive, state_alive)
+    _propagate(t, alive, state_alive, stop)
+    if stop[0]:
+        raise TimeSpent
     entries = _counts(t.entry_start, alive)
     if (entries == 0).any():
         raise EvidenceError(
@@ -150,17 +191,21 @@ def _starts(lengths: IntArray | list[int]) -> IntArray:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))])
 
 
-def _numbers(lengths: list[int]) -> IntArray:
-    """0, 1, … of every length, one run after the other."""
-    return np.concatenate([np.empty(0, np.int64), *(np.arange(k) for k in lengths)])
+def _numbers(start: IntArray) -> IntArray:
+    """0, 1, … from every start to the next one."""
+    numbers = np.arange(start[-1])
+    numbers -= np.repeat(start[:-1], np.diff(start))
+    return numbers
 
 
 def _counts(start: IntArray, alive: BoolArray) -> IntArray:
-    before = _starts(alive.astype(np.int64))
-    return np.asarray(before[start[1:]] - before[start[:-1]])
+    """How many are alive between each start and the next one."""
+    return np.asarray(_count_alive(start, alive))
 
 
-def _log_tables(w: Wiring, graph: RegionGraph, entry_start: IntArray) -> tuple[FloatArray, float]:
+def _log_tables(
+    w: Wiring, graph: RegionGraph, entry_start: IntArray, stop: Stop
+) -> tuple[FloatArray, float]:
     """θ_α: sum of the factors at home in each region, largest entry of each factor taken out."""
     theta = np.zeros(entry_start[-1])
     scope_start = _starts([len(r) for r in graph.outer])
@@ -168,13 +213,24 @@ def _log_tables(w: Wiring, graph: RegionGraph, entry_start: IntArray) -> tuple[F
     constant = _add_factors(
         w.cards, w.scope_start, w.scope, w.table_start, w.values,
         np.array(graph.home, np.int64), scope_start, scope, entry_start, theta,
+        stop,
     )  # fmt: skip
     return theta, float(constant)
 
 
 @kernel
 def _add_factors(  # type: ignore[no-untyped-def]
-    cards, scope_start, scope, table_start, values, home, region_start, region, entry_start, theta
+    cards,
+    scope_start,
+    scope,
+    table_start,
+    values,
+    home,
+    region_start,
+    region,
+    entry_start,
+    theta,
+    stop,
 ):
     constant = 0.0
     digit, stride = np.zeros(64, np.int64), np.zeros(64, np.int64)
@@ -182,6 +238,8 @@ def _add_factors(  # type: ignore[no-untyped-def]
         top = values[table_start[f] : table_start[f + 1]].max()
         constant += top
         a = home[f]
+        if stop[0]:
+            break
         if a < 0:
             continue
         begin, arity = region_start[a], region_start[a + 1] - region_start[a]
@@ -210,13 +268,37 @@ def _add_factors(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _propagate(t, alive, state_alive):  # type: ignore[no-untyped-def]
+def _spread(table_start, values):  # type: ignore[no-untyped-def]
+    """Largest difference between finite entries of one log table."""
+    spread = 0.0
+    for f in range(len(table_start) - 1):
+        low, high = np.inf, -np.inf
+        for k in range(table_start[f], table_start[f + 1]):
+            if values[k] > -np.inf:
+                low, high = min(low, values[k]), max(high, values[k])
+        spread = max(spread, high - low)
+    return spread
+
+
+@kernel
+def _count_alive(start, alive):  # type: ignore[no-untyped-def]
+    counts = np.zeros(len(start) - 1, np.int64)
+    for a in range(len(counts)):
+        for k in range(start[a], start[a + 1]):
+            counts[a] += alive[k]
+    return counts
+
+
+@kernel
+def _propagate(t, alive, state_alive, stop):  # type: ignore[no-untyped-def]
     """Remove states that some parent excludes, and entries that some inner region excludes."""
     support = np.empty(len(state_alive), np.bool_)
     changed = True
     while changed:
         changed = False
         for b in range(len(t.counting)):
+            if stop[0]:
+                return
             begin, end = t.state_start[b], t.state_start[b + 1]
             for link in range(t.link_start[b], t.link_start[b + 1]):
                 a, shift = t.link_outer[link], t.map_start[link]

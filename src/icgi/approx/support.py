@@ -10,12 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from icgi.approx.reading import NEVER, TimeSpent, check, side_by_side, starts
+from icgi.clock import Deadline
 from icgi.errors import EvidenceError
 from icgi.kernels import kernel
 from icgi.model.condition import Conditioned
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
-from icgi.model.reduce import all_states, propagate, reducible, restrict
-from icgi.model.wiring import Wiring, wiring
+from icgi.model.reduce import all_states, propagate, restrict
+from icgi.model.wiring import Wiring
 
 PROBING = 2 * 10**7  # table entries that probing may read, about a tenth of a second
 SEARCHING = 10**8  # table entries that the search of a configuration may read
@@ -36,18 +38,27 @@ class Zeros(NamedTuple):
     left: IntArray  # n    how many are left of each variable, written in place
 
 
-def supported(model: FactorGraph) -> Conditioned:
+def supported(model: FactorGraph, deadline: Deadline = NEVER) -> Conditioned:
     """Model without impossible states and without one-state variables in scopes.
 
     Beyond arc consistency, every state is probed as far as a bounded effort goes: one whose
-    assumption leaves some variable without a state is removed (singleton arc consistency).
+    assumption leaves some variable without a state is removed (singleton arc consistency). Without
+    time for that, only states without support are.
     """
-    w = wiring(model)
+    return _supported(model, side_by_side([model], deadline), deadline)
+
+
+def _supported(model: FactorGraph, w: Wiring, deadline: Deadline) -> Conditioned:
     alive = all_states(model)
     if np.isneginf(w.values).any():
         alive = propagate(model, alive)
-        z = _zeros(w, alive)
-        if not _probe(z, PROBING):
+        try:
+            z = _zeros(w, alive, deadline)
+        except TimeSpent:
+            return Conditioned(restrict(model, alive), alive)
+        with deadline.flag() as stop:
+            possible = _probe(z, PROBING, stop)
+        if not possible:
             raise EvidenceError(
                 "no configuration has non-zero probability: every choice leaves some variable "
                 "without a possible state; check the evidence against the zeros of the model"
@@ -58,25 +69,53 @@ def supported(model: FactorGraph) -> Conditioned:
     return Conditioned(restrict(model, alive), alive)
 
 
-def supported_all(models: Sequence[FactorGraph]) -> list[Conditioned]:
-    """`supported` of every model, at little cost where there is nothing to remove."""
-    return [
-        supported(model) if marked else Conditioned(model, all_states(model))
-        for model, marked in zip(models, reducible(models).tolist(), strict=True)
+def supported_all(
+    models: Sequence[FactorGraph], deadline: Deadline = NEVER
+) -> tuple[list[Conditioned], Wiring]:
+    """`supported` of every model, and what is left of all of them side by side.
+
+    That costs little where there is nothing to remove. Raises `TimeSpent` at the deadline.
+    """
+    w = side_by_side(models, deadline)
+    marks = _reducible(w, models).tolist()
+    parts = [
+        supported(model, deadline) if marked else Conditioned(model, all_states(model))
+        for model, marked in zip(models, marks, strict=True)
     ]
+    return parts, side_by_side([part.model for part in parts], deadline) if any(marks) else w
+
+
+def _reducible(w: Wiring, models: Sequence[FactorGraph]) -> BoolArray:
+    """Which models have zeros or one-state variables."""
+    factors = np.cumsum([0] + [model.n_factors for model in models])
+    variables = np.cumsum([0] + [model.n_variables for model in models])
+    return np.asarray(
+        _any(np.isneginf(w.values), w.table_start[factors]) | _any(w.cards == 1, variables)
+    )
+
+
+def _any(marks: BoolArray, start: IntArray) -> BoolArray:
+    """Whether there is a mark between each start and the next."""
+    where = np.flatnonzero(marks)
+    return np.asarray(np.searchsorted(where, start[1:]) > np.searchsorted(where, start[:-1]))
 
 
 def possible_configuration(
-    model: FactorGraph, preference: FloatArray, rng: Generator
+    model: FactorGraph, preference: FloatArray, rng: Generator, deadline: Deadline = NEVER
 ) -> IntArray | None:
     """State of each variable such that no factor is zero; −1 where a variable meets no zeros.
 
     The search keeps arcs consistent, branches on the variable with fewest states, draws its state
     in proportion to the preference (one number per state, all variables in a row) and backtracks;
-    None where it gave up or nothing is possible.
+    None where it gave up, at the deadline at the latest, or nothing is possible.
     """
-    z = _zeros(wiring(model), all_states(model))
-    if not _search(z, preference, rng, SEARCHING):
+    try:
+        z = _zeros(side_by_side([model], deadline), all_states(model), deadline)
+    except TimeSpent:
+        return None
+    with deadline.flag() as stop:
+        found = _search(z, preference, rng, SEARCHING, stop)
+    if not found:
         return None
     first = [
         int(np.argmax(z.alive[a:b]))
@@ -85,52 +124,52 @@ def possible_configuration(
     return np.where(np.diff(z.touching_start) > 0, np.array(first, np.int64), -1)
 
 
-def _zeros(w: Wiring, alive: BoolArray) -> Zeros:
+def _zeros(w: Wiring, alive: BoolArray, deadline: Deadline = NEVER) -> Zeros:
     """Constraints of a model restricted to the states that are left."""
-    tables = [
-        np.isfinite(w.values[a:b])
-        for a, b in zip(w.table_start[:-1], w.table_start[1:], strict=True)
-    ]
-    scopes = [w.scope[a:b] for a, b in zip(w.scope_start[:-1], w.scope_start[1:], strict=True)]
-    tight = [f for f, table in enumerate(tables) if scopes[f].size and not table.all()]
+    possible = np.isfinite(w.values)
+    arity, cards = np.diff(w.scope_start), w.cards
+    zero = np.flatnonzero(~possible)
+    with_zeros = np.unique(np.searchsorted(w.table_start, zero, "right") - 1)
+    tight = with_zeros[arity[with_zeros] > 0].tolist()
+    scopes = [w.scope[w.scope_start[f] : w.scope_start[f + 1]] for f in tight]
+    kept = [np.flatnonzero(row) for row in alive]
     allowed = []
-    for f in tight:
-        kept = np.ix_(*(np.flatnonzero(alive[i, : w.cards[i]]) for i in scopes[f]))
-        allowed.append(tables[f].reshape(w.cards[scopes[f]])[kept].ravel())
+    for count, (f, scope) in enumerate(zip(tight, scopes, strict=True)):
+        if count % 1000 == 0:
+            check(deadline)
+        table = possible[w.table_start[f] : w.table_start[f + 1]].reshape(cards[scope])
+        allowed.append(table[np.ix_(*(kept[i] for i in scope))].ravel())
     left = alive.sum(1)
-    edges = np.concatenate([scopes[f] for f in tight]) if tight else np.empty(0, np.int64)
-    number = np.repeat(np.arange(len(tight)), [len(scopes[f]) for f in tight])
+    lengths = arity[tight]
+    edges = np.concatenate([np.empty(0, np.int64), *scopes])
+    number = np.repeat(np.arange(len(tight)), lengths)
     order = np.argsort(edges, kind="stable")
     return Zeros(
-        _starts([len(scopes[f]) for f in tight]),
+        starts(lengths),
         edges,
-        _starts([len(a) for a in allowed]),
-        np.concatenate(allowed) if tight else np.empty(0, np.bool_),
-        _starts(np.bincount(edges, minlength=len(left)).tolist()),
+        starts(np.array([len(a) for a in allowed], np.int64)),
+        np.concatenate([np.empty(0, np.bool_), *allowed]),
+        starts(np.bincount(edges, minlength=len(left))),
         number[order],
-        _starts(left.tolist()),
+        starts(left),
         np.repeat(np.arange(len(left)), left),
         np.ones(int(left.sum()), np.bool_),
         left.astype(np.int64),
     )
 
 
-def _starts(lengths: list[int]) -> IntArray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(lengths, np.int64))])
-
-
 @kernel
-def _probe(z, effort):  # type: ignore[no-untyped-def]
+def _probe(z, effort, stop):  # type: ignore[no-untyped-def]
     """Remove states that are inconsistent when assumed; false if nothing is possible at all."""
     trail, scratch, none = np.empty(len(z.alive), np.int64), _scratch(z), np.int64(0)
     spent, changed = 0, True
-    while changed and spent < effort:
+    while changed and spent < effort and not stop[0]:
         changed = False
         for k in range(len(z.alive)):
             i = z.owner[k]
             if not z.alive[k] or z.left[i] == 1 or z.touching_start[i] == z.touching_start[i + 1]:
                 continue
-            if spent >= effort:
+            if spent >= effort or stop[0]:
                 break
             size = _assume(z, k, trail, none)
             size, cost = _propagate(z, i, trail, size, scratch)
@@ -148,14 +187,14 @@ def _probe(z, effort):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _search(z, preference, rng, effort):  # type: ignore[no-untyped-def]
+def _search(z, preference, rng, effort, stop):  # type: ignore[no-untyped-def]
     """Reduce every variable that meets zeros to one state; true if that is a possible choice."""
     n = len(z.left)
     trail, scratch = np.empty(len(z.alive) + 1, np.int64), _scratch(z)
     mark, choice = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
     tie = rng.random(n)
     size, depth, spent = 0, 0, 0
-    while spent < effort:
+    while spent < effort and not stop[0]:
         i = np.int64(-1)
         for j in range(n):
             open_ = z.left[j] > 1 and z.touching_start[j] < z.touching_start[j + 1]

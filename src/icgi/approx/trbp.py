@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 from numpy.random import Generator
@@ -10,22 +9,38 @@ from numpy.random import Generator
 from icgi.approx.core import (
     Core,
     State,
-    compile_models,
+    forest,
     initial_state,
+    lay_out,
     packs,
     probabilities,
     reweight,
+    root,
 )
-from icgi.approx.fixed_point import check_settings
+from icgi.approx.fixed_point import Stop, after, check_settings
 from icgi.approx.messages import NUMBER, Schedule, informations, log_partitions, sweep
-from icgi.approx.support import supported_all
+from icgi.approx.reading import (
+    NEVER,
+    TimeSpent,
+    check,
+    from_fields,
+    patient,
+    side_by_side,
+    starts,
+)
+from icgi.approx.support import supported, supported_all
+from icgi.clock import Deadline
 from icgi.inference import Budget, Marginals, Status
 from icgi.kernels import kernel
-from icgi.model.condition import lift
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
-from icgi.model.reduce import absorb
+from icgi.model.condition import Conditioned, lift
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, assembled
+from icgi.model.reduce import absorb, all_states
+from icgi.model.wiring import Wiring
 
 TREES = 16  # forests at least: their share is the appearance probability of a factor
+DRAWN = 4e6  # factors in all forests together, up to which forests are drawn one by one
+ABSORBING = 2e-5  # seconds for each factor that is multiplied into another one
+EXACT = 1e-9  # residual up to which the solution of a forest is called exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +77,11 @@ class TreeReweightedBP:
 
         The seconds of the budget are for each model on average.
         """
+        deadline = Deadline.after(budget.seconds * len(models))
         found: list[Marginals] = []
-        for part in packs(models, budget):
-            found += self._together(models[part], budget, rngs[part], threads)
+        for part in packs(models, budget, "trbp", copies=4 if self.optimise else 2):
+            share = deadline.share((part.stop - part.start) / max(len(models) - part.start, 1))
+            found += self._together(models[part], budget, rngs[part], share, threads)
         return found
 
     def _together(
@@ -72,65 +89,91 @@ class TreeReweightedBP:
         models: Sequence[FactorGraph],
         budget: Budget,
         rngs: Sequence[Generator],
+        deadline: Deadline,
         threads: int | None,
     ) -> list[Marginals]:
         if not models:
             return []
-        until = perf_counter() + budget.seconds * len(models)
-        parts = supported_all(models)
-        core = compile_models([_merged(part.model) for part in parts])
-        core = reweight(core, appearance(core, rngs))
-        run = self._tightened(core, budget, until, threads)
-        probs = probabilities(core, run.state.belief, max(p.model.max_states for p in parts))
+        preparing = patient(models, deadline)
+        try:
+            parts, w = supported_all(models, preparing)
+            merged, w = _merged(parts, w, deadline)
+            core = lay_out([part.model for part in merged], w, preparing)
+            core = reweight(core, appearance(core, rngs, preparing))
+            check(preparing)
+        except TimeSpent:
+            return [from_fields(model) for model in models]
+        run = self._tightened(core, budget, deadline, threads)
+        probs = probabilities(core, run.state.belief, max(p.model.max_states for p in merged))
         rows = np.split(probs, core.model_variable[1:-1])
-        return [
+        found = [
             lift(self._answer(run, m, rows[m][:, : part.model.max_states].copy()), part.alive)
-            for m, part in enumerate(parts)
+            for m, part in enumerate(merged)
         ]
+        return [lift(one, part.alive) for one, part in zip(found, parts, strict=True)]
 
     def _answer(self, run: "_Run", m: int, probs: FloatArray) -> Marginals:
-        bound, residual = float(run.bound[m]), float(run.state.residual[m])
-        converged = residual <= self.tolerance
+        residual = float(run.state.residual[m])
+        bound = float(run.bound[m]) if np.isfinite(run.bound[m]) else None
+        at_rest = residual <= self.tolerance
         factors = slice(run.core.model_factor[m], run.core.model_factor[m + 1])
         stats = {
             "sweeps": float(run.sweeps[m]),
             "optimised": float(run.optimised[m]),
             "residual": residual,
-            "reweighted_log_z": bound,  # no bound unless messages are at rest
-            "upper_bound": float(converged),
+            "upper_bound": float(at_rest and bound is not None),
             "smallest_appearance": float(run.core.rho[factors].min(initial=1.0)),
         }
-        status = Status.CONVERGED if converged else Status.BUDGET_SPENT
-        return Marginals(probs, status, bound if converged else None, stats=stats)
+        if bound is not None:
+            stats["reweighted_log_z"] = bound  # no bound unless messages are at rest
+        if not at_rest:
+            return Marginals(probs, Status.BUDGET_SPENT, stats=stats)
+        exact = run.core.forest[m] and run.core.plain[m] and residual <= EXACT
+        return Marginals(probs, Status.EXACT if exact else Status.AT_REST, bound, stats=stats)
 
-    def _tightened(self, core: Core, budget: Budget, until: float, threads: int | None) -> "_Run":
+    def _tightened(
+        self, core: Core, budget: Budget, deadline: Deadline, threads: int | None
+    ) -> "_Run":
         """Fixed point at the given ρ, then at every ρ along the way that lowers the bound."""
         state = initial_state(core)
         size = len(core.constant)
-        self._sweep(core, state, np.full(size, budget.sweeps()), until, threads)
-        run = _Run(core, state, log_partitions(core, state), state.sweeps, np.zeros(size, np.int64))
+        self._sweep(core, state, np.full(size, budget.sweeps()), deadline, threads)
+        bound = self._bounds(core, state, deadline)
+        run = _Run(core, state, bound, state.sweeps, np.zeros(size, np.int64))
         step = np.full(size, 0.5)  # m    towards the tree of largest information
         for _ in range(self.optimise):
             open_ = (run.state.residual <= self.tolerance) & (run.sweeps < budget.sweeps())
-            if not open_.any():
+            with deadline.flag() as stop:
+                found = informations(run.core, run.state, stop)
+            if not open_.any() or deadline.passed:
                 break
-            order = np.argsort(-informations(run.core, run.state), kind="stable")
+            tree = forest(
+                core.edge_start, core.variable, len(core.ratio_start) - 1, _falling(found)
+            )
             shift = np.repeat(np.where(open_, step, 0.0), np.diff(core.model_factor))
-            rho = run.core.rho + shift * (forest(core, order) - run.core.rho)
-            moved = reweight(core, rho)
+            moved = reweight(core, run.core.rho + shift * (tree - run.core.rho))
             trial = initial_state(moved, run.state.messages.copy())
             left = np.where(open_, budget.sweeps() - run.sweeps, 0)
-            self._sweep(moved, trial, left, until, threads)
-            lower = log_partitions(moved, trial)
+            self._sweep(moved, trial, left, deadline, threads)
+            lower = self._bounds(moved, trial, deadline)
             better = open_ & (trial.residual <= self.tolerance) & (lower < run.bound)
             run = run.moved(moved, trial, lower, better)
             step = np.where(better, step, step / 2)
         return run
 
+    def _bounds(self, core: Core, state: State, deadline: Deadline) -> FloatArray:
+        settled = (state.residual <= self.tolerance).any()
+        with (after(deadline) if settled else deadline).flag() as stop:
+            return np.asarray(log_partitions(core, state, stop))
+
     def _sweep(
-        self, core: Core, state: State, limit: IntArray, until: float, threads: int | None
+        self, core: Core, state: State, limit: IntArray, deadline: Deadline, threads: int | None
     ) -> None:
-        sweep(core, state, self.schedule, self.damping, self.tolerance, limit, until, threads)
+        sweep(core, state, self.schedule, self.damping, self.tolerance, limit, deadline, threads)
+
+
+def _falling(values: FloatArray) -> IntArray:
+    return np.argsort(-values, kind="stable")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,8 +197,9 @@ class _Run:
             belief=np.where(ratios, trial.belief, self.state.belief),
             residual=np.where(better, trial.residual, self.state.residual),
         )
+        # the trial's weights are written over: at most one copy besides those of the beginning
         return _Run(
-            reweight(core, np.where(factors, core.rho, self.core.rho)),
+            reweight(core, np.where(factors, core.rho, self.core.rho), reuse=True),
             state,
             np.where(better, bound, self.bound),
             self.sweeps + trial.sweeps,
@@ -163,50 +207,94 @@ class _Run:
         )
 
 
-def appearance(core: Core, rngs: Sequence[Generator]) -> FloatArray:
+def appearance(core: Core, rngs: Sequence[Generator], deadline: Deadline = NEVER) -> FloatArray:
     """Share of forests that contain each factor; drawn until every factor is in one of them.
 
     Each forest takes the factors that earlier ones left out first, in random order: that covers
-    all of them soon and evens the shares out, whereas forests at random leave some very rare.
+    all of them soon and evens the shares out, whereas forests at random leave some very rare. On
+    dense models, which need hundreds of forests, factors are packed into forests in one go.
     """
     sizes = np.diff(core.model_factor)
     owner = np.repeat(np.arange(len(sizes)), sizes)
     count, trees = np.zeros(len(owner)), np.zeros(len(sizes), np.int64)
+    n = len(core.ratio_start) - 1
+    fewest = sizes / np.maximum(np.diff(core.model_variable) - 1, 1)  # m    forests it takes
+    for m in np.flatnonzero(sizes * fewest > DRAWN).tolist():
+        here = slice(core.model_factor[m], core.model_factor[m + 1])
+        order = here.start + rngs[m].permutation(sizes[m])
+        with deadline.flag() as stop:
+            trees[m] = _pack(core, m, order, stop)
+        check(deadline)
+        count[here] = 1.0
     while True:
         left = np.bincount(owner[count == 0], minlength=len(sizes))  # factors in no forest yet
         open_ = (trees < TREES) | (left > 0)
         if not open_.any():
             return np.asarray(count / trees[owner])
+        check(deadline)
         drawn = [rng.random(k) for rng, k, o in zip(rngs, sizes, open_, strict=True) if o]
         key = count.copy()
         key[open_[owner]] += np.concatenate(drawn)  # below one: breaks ties only
-        count += forest(core, np.argsort(key)) * open_[owner]
+        count += forest(core.edge_start, core.variable, n, np.argsort(key)) * open_[owner]
         trees += open_
 
 
-def forest(core: Core, order: IntArray) -> FloatArray:
-    """One for each factor that closes no cycle with those before it, else zero."""
-    taken = np.zeros(len(order))
-    _grow(core.edge_start, core.variable, np.arange(len(core.ratio_start) - 1), order, taken)
-    return taken
+def _pack(core: Core, m: int, order: IntArray, stop: Stop) -> int:
+    """How many forests hold all factors of a model, each factor in the first that it fits."""
+    first, n = core.model_variable[m], int(np.diff(core.model_variable)[m])
+    pairs = np.diff(core.edge_start)[order].max() == 2
+    pack = _pack_pairs if pairs else _pack_rounds
+    return int(pack(core.edge_start, core.variable - first, n, order, stop))
 
 
-def _merged(model: FactorGraph) -> FactorGraph:
-    """Multiply factors into those whose scope contains theirs; unary factors stay as they are."""
+def _merged(
+    parts: list[Conditioned], w: Wiring, deadline: Deadline
+) -> tuple[list[Conditioned], Wiring]:
+    """Multiply factors into those whose scope contains theirs; unary factors stay as they are.
+
+    Products have zeros that their factors alone do not show, so that states may be impossible
+    which were not before. Worth a tenth of the time: the bound holds without it, less tightly.
+    """
+    models = [part.model for part in parts]
+    nested = _nested(models, w)
+    work = ABSORBING * sum(m.n_factors for m, some in zip(models, nested, strict=True) if some)
+    plain = [Conditioned(model, all_states(model)) for model in models]
+    if not any(nested) or work > 0.1 * deadline.left:
+        return plain, w
+    found = [
+        supported(_absorbed(part.model)) if some else part
+        for part, some in zip(plain, nested, strict=True)
+    ]
+    return found, side_by_side([part.model for part in found])
+
+
+def _nested(models: list[FactorGraph], w: Wiring) -> list[bool]:
+    """Which models may have a factor of two or more variables within the scope of another one."""
+    arity = np.diff(w.scope_start)
+    factors = starts(np.array([model.n_factors for model in models], np.int64))
+    wide = np.flatnonzero(arity > 2)
+    pair = np.flatnonzero(arity == 2)
+    one, two = w.scope[w.scope_start[pair]], w.scope[w.scope_start[pair] + 1]
+    key = np.minimum(one, two) * len(w.cards) + np.maximum(one, two)  # ascending with the model
+    found = np.sort(key)
+    twice = found[1:][found[1:] == found[:-1]] // max(len(w.cards), 1)
+    variables = starts(np.array([model.n_variables for model in models], np.int64))
+    marked = np.zeros(len(models), np.bool_)
+    marked[np.searchsorted(factors, wide, "right") - 1] = True
+    marked[np.searchsorted(variables, twice, "right") - 1] = True
+    return list(marked.tolist())
+
+
+def _absorbed(model: FactorGraph) -> FactorGraph:
     wide = [f for f, scope in enumerate(model.scopes) if len(scope) > 1]
-    kinds = {frozenset(model.scopes[f]) for f in wide}
-    if len(kinds) == len(wide) and max(map(len, kinds), default=2) == 2:
-        return model
     narrow = [f for f, scope in enumerate(model.scopes) if len(scope) <= 1]
     merged = absorb(_selected(model, wide))
     rest = _selected(model, narrow)
-    return FactorGraph(
-        model.cards, merged.scopes + rest.scopes, merged.log_tables + rest.log_tables
-    )
+    return assembled(model.cards, merged.scopes + rest.scopes, merged.log_tables + rest.log_tables)
 
 
 def _selected(model: FactorGraph, factors: list[int]) -> FactorGraph:
-    return FactorGraph(
+    return assembled(
         model.cards,
         tuple(model.scopes[f] for f in factors),
         tuple(model.log_tables[f] for f in factors),
@@ -214,24 +302,62 @@ def _selected(model: FactorGraph, factors: list[int]) -> FactorGraph:
 
 
 @kernel
-def _grow(edge_start, variable, parent, order, taken):  # type: ignore[no-untyped-def]
-    """Join factors whose variables are all in different trees, by union-find."""
-    for f in order:
-        begin, end = edge_start[f], edge_start[f + 1]
-        apart = True
-        for e in range(begin, end):
-            i = _root(parent, variable[e])
-            for d in range(begin, e):
-                apart = apart and _root(parent, variable[d]) != i
-        if apart:
-            taken[f] = 1.0
-            for e in range(begin + 1, end):
-                parent[_root(parent, variable[e])] = _root(parent, variable[begin])
+def _pack_pairs(edge_start, variable, n, order, stop):  # type: ignore[no-untyped-def]
+    """Number of forests when each pair goes to the first forest where it closes no cycle.
+
+    What a forest joins, all earlier ones join as well, since they had no place for the pairs in
+    it: so the first forest that keeps two variables apart is found by halving.
+    """
+    parent = np.empty((16, n), np.int32)
+    count = 0
+    for k in range(len(order)):
+        if stop[0]:
+            break
+        e = edge_start[order[k]]
+        i, j = variable[e], variable[e + 1]
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            if root(parent[middle], i) == root(parent[middle], j):
+                low = middle + 1
+            else:
+                high = middle
+        if low == count:
+            if count == len(parent):
+                larger = np.empty((2 * count, n), np.int32)
+                larger[:count] = parent
+                parent = larger
+            for v in range(n):
+                parent[count, v] = v
+            count += 1
+        parent[low, root(parent[low], i)] = root(parent[low], j)
+    return count
 
 
 @kernel
-def _root(parent, i):  # type: ignore[no-untyped-def]
-    while parent[i] != i:
-        parent[i] = parent[parent[i]]
-        i = parent[i]
-    return i
+def _pack_rounds(edge_start, variable, n, order, stop):  # type: ignore[no-untyped-def]
+    """Number of forests when each takes what it can of the factors that the others left."""
+    waiting, parent = order.copy(), np.empty(n, np.int64)
+    left, count = len(waiting), 0
+    while left > 0:
+        for v in range(n):
+            parent[v] = v
+        kept = 0
+        for k in range(left):
+            if stop[0]:
+                return count + 1
+            begin, end = edge_start[waiting[k]], edge_start[waiting[k] + 1]
+            apart = True
+            for e in range(begin, end):
+                i = root(parent, variable[e])
+                for d in range(begin, e):
+                    apart = apart and root(parent, variable[d]) != i
+            if apart:
+                for e in range(begin + 1, end):
+                    parent[root(parent, variable[e])] = root(parent, variable[begin])
+            else:
+                waiting[kept] = waiting[k]
+                kept += 1
+        left = kept
+        count += 1
+    return count

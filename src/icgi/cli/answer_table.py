@@ -11,6 +11,7 @@ import typer
 from icgi.cli import output
 from icgi.inference import Status
 from icgi.model.graph import state_names, variable_name
+from icgi.wording import shown
 
 if TYPE_CHECKING:
     from icgi.answer import Answer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _MOST_STATES = 6  # shown in full; of more states only the likeliest
 _FEWER_STATES = 4
 _BAR = 8  # cells
+_WIDE = 90  # columns of a terminal that has room for them
 _COLOURS = {
     Status.EXACT: "green",
     Status.CONVERGED: "green",
@@ -29,7 +31,16 @@ _COLOURS = {
 }
 
 
-def show(answer: "Answer", top: int, level: float, engine: str = "auto") -> None:
+_FACTS = 4  # statistics below the table, unless all are asked for
+_TELLING = (  # first, where an engine has them; the others come in its own order
+    "sweeps", "residual", "rhat", "ess", "rank", "spread", "restarts", "converged_runs",
+    "round_trips", "effective_runs", "population", "passes", "consistency", "halving",
+)  # fmt: skip
+
+
+def show(
+    answer: "Answer", top: int, level: float, engine: str = "auto", verbose: bool = False
+) -> None:
     """Print the table of the `top` most uncertain variables (0: all), and the summary.
 
     `engine` is what the person asked for; the answer knows it with all of its settings.
@@ -40,16 +51,21 @@ def show(answer: "Answer", top: int, level: float, engine: str = "auto") -> None
     columns = [
         output.Column("variable", style="bold"),
         output.Column("entropy/bits", right=True, style="cyan"),
-        *([output.Column("")] if sys.stdout.isatty() else []),
+        *([output.Column("")] if _bars() else []),
         output.Column("likeliest"),
         output.Column("probabilities", fold=True),
-        *([output.Column(f"{100 * level:g} % band of the likeliest")] if band else []),
+        *([output.Column(f"{100 * level:g} % band")] if _bounded(answer) else []),
     ]
     output.table(columns, [_row(answer, i, float(entropy[i]), band) for i in shown])
     if len(shown) < len(answer):
         typer.echo(f"… and {len(answer) - len(shown):,} more variables; --top 0 shows all")
     typer.echo()
-    _summary(answer, engine)
+    _summary(answer, engine, verbose)
+
+
+def _bounded(answer: "Answer") -> bool:
+    """Whether there is an error to be known: rows have a band, or a dash."""
+    return answer.status is not Status.EXACT
 
 
 def _row(
@@ -58,12 +74,13 @@ def _row(
     names, row = state_names(answer.model, i), answer[i]
     best = int(row.argmax())
     cells = [variable_name(answer.model, i), f"{bits:.4f}"]
-    if sys.stdout.isatty():
+    if _bars():
         cells.append(_bar(bits / math.log2(len(row)) if len(row) > 1 else 0.0))
     likeliest = f"{names[best]} (observed)" if i in answer.evidence else names[best]
     cells += [likeliest, some_probabilities(row, names=names)]
-    if band:
-        cells.append(f"{band[0][i, best]:.4f} – {band[1][i, best]:.4f}")
+    if _bounded(answer):
+        known = band is not None and i not in answer.evidence
+        cells.append(f"{band[0][i, best]:.4f} – {band[1][i, best]:.4f}" if band and known else "–")
     return cells
 
 
@@ -91,24 +108,65 @@ def probability(p: float, digits: int = 4) -> str:
     return f"{p:.{digits}f}" if p >= 0.5 * 10**-digits else f"{p:.0e}"
 
 
+def _bars() -> bool:
+    """Whether there is a terminal, with room for bars beside the numbers."""
+    return sys.stdout.isatty() and output.terminal_width() >= _WIDE
+
+
 def _bar(share: float) -> str:
     eighths = round(min(max(share, 0.0), 1.0) * _BAR * 8)
     rest = "▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else ""
     return ("█" * (eighths // 8) + rest).ljust(_BAR)
 
 
-def _summary(answer: "Answer", engine: str) -> None:
+def facts(answer: "Answer", verbose: bool = False) -> list[str]:
+    """Estimated error and a few statistics of an answer, or all of them."""
+    stats = answer.stats
+    keys = [key for key in _TELLING if key in stats]
+    keys = list(stats) if verbose else [*keys, *(key for key in stats if key not in keys)][:_FACTS]
+    told = [f"{key.replace('_', ' ')} {_short(stats[key])}" for key in keys]
+    if answer.status is Status.EXACT:
+        return told if verbose else []
+    more = len(stats) - len(keys)
+    return [_error(answer), *told, *([f"{more} more with --verbose"] if more else [])]
+
+
+def _error(answer: "Answer") -> str:
+    error = answer.std_error
+    if error is None:
+        return "estimated error: none, this engine has no estimate"
+    free = [i for i in range(len(answer)) if i not in answer.evidence]
+    if not free:
+        return "estimated error: 0"
+    worst = error[free].max(1)
+    name = shown(variable_name(answer.model, free[int(worst.argmax())]))
+    return (
+        f"estimated error (standard): mean {worst.mean():.2g}, largest {worst.max():.2g} "
+        f"(variable {name})"
+    )
+
+
+def _summary(answer: "Answer", engine: str, verbose: bool) -> None:
     status = answer.status
     parts = [] if answer.log_z is None else [_log_z(answer.log_z)]
     parts.append(f"{answer.seconds:.3g} s")
-    if status is not Status.EXACT and answer.stats:
-        stats = [f"{key.replace('_', ' ')} {_short(value)}" for key, value in answer.stats.items()]
-        typer.secho(output.paragraph("; ".join(stats), stream=sys.stdout), dim=True)
+    if told := facts(answer, verbose):
+        typer.secho(output.paragraph("; ".join(told), stream=sys.stdout), dim=True)
     begin = f"{engine}: {status.value}"
+    if note := _in_words(answer):
+        parts.insert(0, note)
     text = output.paragraph(f"{begin}; {'; '.join(parts)}. {status.advice}", stream=sys.stdout)
     typer.echo(f"{engine}: ", nl=False)
     typer.secho(status.value, nl=False, bold=True, fg=_COLOURS[status])
     typer.echo(text.removeprefix(begin))
+
+
+def _in_words(answer: "Answer") -> str:
+    """How the answer was obtained and how sure it is, where its engine says so."""
+    note, error = answer.marginals.note, answer.std_error
+    if not note or error is None or answer.status is Status.EXACT:
+        return note
+    return f"±{1.645 * float(error.max(1).mean()):.2g} at 90 % in the mean; {note}"
 
 
 def _short(value: float) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _WORST = 5
 _DIGITS = 6  # as in published references
+_ROUNDED = 1e-3  # what rounding leaves of a sum of one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +27,14 @@ class Pair:
     reference: "FloatArray"  # n k
     cards: "IntArray"  # n
     variables: "IntArray"  # n        their numbers in the files
+
+    def uneven(self) -> "dict[str, list[int]]":
+        """Variables whose probabilities do not sum to one, in each of the files."""
+        sums = {"answer": self.answer.sum(1), "reference": self.reference.sum(1)}
+        return {
+            which: self.variables[abs(total - 1) > _ROUNDED].tolist()
+            for which, total in sums.items()
+        }
 
 
 def run(
@@ -73,12 +82,27 @@ def run(
     if json:
         finite = {key: value if math.isfinite(value) else None for key, value in found.items()}
         rows = [_as_json(pair, i, float(l1[i])) for i in worst]
-        typer.echo(json_format.dumps({**finite, "worst": rows}))
+        typer.echo(
+            json_format.dumps({**finite, "not_summing_to_one": both.uneven(), "worst": rows})
+        )
         return
+    _warn_of_sums(both, answer, reference)
     output.facts(_facts(found, int((metrics.kl(p, q) == math.inf).sum())))
     if worst:
         typer.echo()
         _show_worst(pair, worst, l1)
+
+
+def _warn_of_sums(both: Pair, answer: Path, reference: Path) -> None:
+    for path, (which, wrong) in zip((answer, reference), both.uneven().items(), strict=True):
+        if not wrong:
+            continue
+        sums = (both.answer if which == "answer" else both.reference).sum(1)
+        output.warn(
+            f"{path}: the probabilities of {len(wrong)} of {len(both.variables)} variables do not "
+            f"sum to one, the first of variable {wrong[0]}, to {sums[wrong[0]]:.6g}; the distances "
+            "below mean little for them"
+        )
 
 
 def _as_json(pair: Pair, i: int, l1: float) -> dict[str, object]:

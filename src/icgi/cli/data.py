@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from icgi.cli import options, output
+from icgi.errors import IcgiError
 
 SMALLEST, LARGEST = 1e-5, 2.0  # ends of the plot: smaller errors and larger R-hats are drawn there
 
@@ -28,13 +29,21 @@ def run(
 ) -> None:
     """Counts per family, methods, and the reliability of the labels: standard error, ŝ, R-hat."""
     from icgi.data.store import SHIPPED, LabelledSet
+    from icgi.extras import require_extra
+    from icgi.wording import shown
 
     if verb != "info":
         raise typer.BadParameter(f"unknown verb {verb!r}; there is: info", param_hint="data")
+    if plot is not None:
+        require_extra("matplotlib", "plot", "a drawing of the labels")
     shipped = str(folder) == SHIPPED.name and not folder.exists()
     stored = LabelledSet(SHIPPED if shipped else folder)
-    rows = _rows(stored)
     bad = stored.verify()
+    try:
+        rows = _rows(stored)
+    except IcgiError as error:
+        listed = "\n".join(f"  {line}" for line in bad or [str(error)])
+        raise IcgiError(f"{stored.folder} is damaged and cannot be described:\n{listed}") from error
     if plot is not None:
         _plot(rows, plot)
     if json:
@@ -43,7 +52,7 @@ def run(
             row.pop("sampled")
         typer.echo(json_format.dumps(summary, indent=1))
         return
-    output.title(f"{stored.manifest['description']}: {len(stored)} instances")
+    output.title(f"{shown(stored.manifest['description'])}: {len(stored)} instances")
     names = ("family", "split", "instances", "labelled", "methods")
     columns = [output.Column(n, right=n in ("instances", "labelled")) for n in names]
     columns += [output.Column(n, right=True) for n in ("max error", "max ŝ", "R-hat>1.05")]
@@ -51,7 +60,8 @@ def run(
     if plot is not None:
         typer.echo(f"wrote {plot}")
     if bad:
-        output.warn(f"damaged or missing: {', '.join(bad)}; restore them or label the set again")
+        listed = "".join(f"\n  {shown(line)}" for line in bad)
+        output.warn(f"the set is damaged; restore the files or label it again:{listed}")
 
 
 def _rows(stored: Any) -> list[dict[str, Any]]:
@@ -86,7 +96,10 @@ def _rows(stored: Any) -> list[dict[str, Any]]:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    methods = ", ".join(f"{name} {count}" for name, count in sorted(row["methods"].items()))
+    from icgi.wording import shown
+
+    counts = sorted(row["methods"].items())
+    methods = ", ".join(f"{shown(name)} {count}" for name, count in counts)
     return [
         row["family"],
         row["split"],
@@ -134,8 +147,8 @@ def _plot(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set_ylabel("share of sampled instances")
         axis.set_ylim(0, 1.05)
         if not sampled:
-            told = "every label is exact" if bottom.any() else "no labels yet"
-            axis.text(0.5, 0.5, told, ha="center", transform=axis.transAxes)
+            text = "every label is exact" if bottom.any() else "no labels yet"
+            axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
     if sampled:
         axes[1].set_xscale("log")
         axes[1].legend(frameon=False, fontsize="small")

@@ -11,6 +11,7 @@ import typer
 
 from icgi.cli import options, output
 from icgi.errors import IcgiError
+from icgi.wording import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ def run(
     from icgi.engines import ENGINES
 
     if name is not None and name not in ENGINES:
-        raise IcgiError(f"unknown engine {name!r}; there are: {', '.join(ENGINES)}")
+        near = did_you_mean(name, ENGINES)
+        raise IcgiError(f"unknown engine {name!r}{near}; there are: {', '.join(ENGINES)}")
     found = [each for each in map(describe, [name] if name else ENGINES) if each]
     if name and not found:
         raise IcgiError(f"engine {name!r} is listed, but its source is missing; reinstall icgi")
@@ -92,7 +94,7 @@ def approximate() -> list[str]:
 
 
 def _is_exact(place: str) -> bool:
-    return place.startswith("icgi.exact")
+    return place.startswith(("icgi.exact", "icgi.portfolio.exact"))
 
 
 def _settings(node: ast.ClassDef, tree: ast.Module, text: str) -> tuple[Option, ...]:

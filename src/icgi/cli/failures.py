@@ -15,8 +15,8 @@ INTERRUPTED = 130
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 the question was wrong (file, evidence, engine); 2 wrong usage; "
-    "3 not converged, under --strict; 4 refused, needs more memory or time than the budget; "
-    "130 interrupted."
+    "3 neither exact nor converged, under --strict; 4 refused, needs more memory or time than the "
+    "budget; 130 interrupted (the best answer so far is printed and written)."
 )
 
 
@@ -40,7 +40,7 @@ class Verbs(TyperGroup):
             )
             raise typer.Exit(BUDGET_REFUSED) from full
         except KeyboardInterrupt as stopped:
-            complain("interrupted; no file was left half written")
+            complain("interrupted before there was an answer; no file was left half written")
             raise typer.Exit(INTERRUPTED) from stopped
 
 

@@ -9,6 +9,7 @@ import typer
 
 from icgi.cli import options, output
 from icgi.errors import IcgiError
+from icgi.wording import did_you_mean
 
 if TYPE_CHECKING:
     from icgi.data.families import Family
@@ -58,7 +59,8 @@ def run(
     if family is None:
         raise typer.BadParameter("name a family, or give --list", param_hint="FAMILY")
     if family not in FAMILIES:
-        raise IcgiError(f"unknown family {family!r}; there are: {', '.join(FAMILIES)}")
+        near = did_you_mean(family, FAMILIES)
+        raise IcgiError(f"unknown family {family!r}{near}; there are: {', '.join(FAMILIES)}")
     settings = _settings(family, FAMILIES[family], parameters or ())
     paths = _paths(out or Path(f"{family}-{seed}.uai"), count)
     for path in paths:
@@ -101,7 +103,8 @@ def _settings(name: str, family: "Family", given: Sequence[str]) -> dict[str, ob
         if not equals or key not in known:
             choices = ", ".join(f"{key}={value}" for key, value in known.items())
             raise IcgiError(
-                f"family {name!r} does not understand {text!r}; its parameters are: {choices}"
+                f"family {name!r} does not understand {text!r}{did_you_mean(key, known)}; its "
+                f"parameters are: {choices}"
             )
         settings[key] = _read(key, value, known[key])
     return settings

@@ -12,8 +12,8 @@ from icgi.cli import options, output, question
 
 if TYPE_CHECKING:
     from icgi.cli.structure import Sizes
+    from icgi.exact.forecast import Forecast
     from icgi.inference import Budget
-    from icgi.portfolio.auto import Forecast
 
 
 def run(
@@ -32,7 +32,7 @@ def run(
     budget = Budget(seconds=options.positive_seconds(seconds), table_bytes=options.bytes_of(memory))
     with output.working(quiet) as say:
         text = output.interruptible(
-            lambda: _look(question.load(model, evidence, observe), budget, seed, say)
+            lambda: _look(question.load(model, evidence, observe, budget), budget, seed, say)
         )
     counted, kind, ahead, choice = text
     beside = question.unused_evidence(model, evidence)
@@ -61,22 +61,18 @@ def _look(asked: question.Question, budget: "Budget", seed: int, say: output.Say
     say("looking for symmetry")
     kind = structure.kind(asked.conditioned.model)
     say("searching elimination orders")
-    ahead = structure.orders(asked.conditioned.model, seed)
+    ahead = structure.orders(asked, budget, seed)
     return counted, kind, ahead, _choice(ahead[-1], budget)
 
 
 def _choice(searched: "Forecast", budget: "Budget") -> str:
-    from icgi.cli.engines import approximate
+    from icgi.portfolio.auto import Auto
 
-    if searched.fits(budget):
-        return f"takes jt: exact inference fits the budget ({_limits(budget)})"
-    names = ", ".join(approximate())
-    others = f"approximate engines: {names}" if names else "there is no approximate engine yet"
-    return f"{question.reason('auto', searched, budget)} ({_limits(budget)}); {others}"
+    return f"{question.reason(Auto(), searched, budget)} ({_limits(budget)})"
 
 
 def _limits(budget: "Budget") -> str:
-    from icgi.exact.junction_tree import readable_bytes
+    from icgi.units import readable_bytes
 
     time = "" if math.isinf(budget.seconds) else f", --seconds {budget.seconds:g}"
     return f"--memory {readable_bytes(budget.table_bytes)}{time}"
@@ -114,8 +110,7 @@ def _histogram(counts: Mapping[int, int], many: str, one: str) -> str:
 
 
 def _show_orders(ahead: "list[Forecast]") -> None:
-    from icgi.exact.junction_tree import readable_bytes
-    from icgi.portfolio.auto import readable_seconds
+    from icgi.units import readable_bytes, readable_seconds
 
     columns = [
         output.Column("elimination order", style="bold"),

@@ -56,26 +56,33 @@ def run(
 
     Stop it at any time and run the same command again: at most the instances in flight are lost.
     Nothing is left out because it is hard; its standard error is stored with it. Memory is shared
-    out among the workers.
+    out among the workers. A set has one writer at a time: a second run is refused.
     """
     import os
 
-    from icgi.data.labels import Labelling, label_set
+    from icgi.extras import require_extra
 
     if scale not in ("smoke", "small", "paper"):
         raise typer.BadParameter("give smoke, small or paper", param_hint="--scale")
+    require_extra("pyarrow.parquet", "data", "a labelled set")
+    from icgi.data.labels import Labelling, label_set
+
     stored = _open(source, out, scale, quiet)  # type: ignore[arg-type]
-    crew = workers or os.cpu_count() or 1
-    share = options.bytes_of(memory) // crew
+    workers = workers or os.cpu_count() or 1
+    share = options.bytes_of(memory) // workers
     settings = Labelling(table_bytes=share, seconds=seconds, std_error=error)
-    left = len(stored) - len(stored.labelled())
-    output.note(f"{stored.folder}: {len(stored)} instances, {left} without a label", quiet)
-    with _Progress(left, quiet) as watch:
-        try:
-            count = label_set(stored, settings, seed, min(crew, max(left, 1)), watch.done)
-        except KeyboardInterrupt:
-            output.note(f"{watch.count} labels are kept; the same command goes on from here", quiet)
-            raise
+    with stored.writing():
+        for mended in stored.notes:
+            output.warn(mended)
+        left = len(stored) - len(stored.labelled())
+        output.note(f"{stored.folder}: {len(stored)} instances, {left} without a label", quiet)
+        with _Progress(left, quiet) as watch:
+            try:
+                count = label_set(stored, settings, seed, min(workers, max(left, 1)), watch.done)
+            except KeyboardInterrupt:
+                kept = f"{watch.count} labels are kept; the same command goes on from here"
+                output.note(kept, quiet)
+                raise
     if not quiet:
         typer.echo(f"{stored.folder}: {count} labelled now, {len(stored.labelled())} in all")
     if watch.failed:
@@ -147,7 +154,7 @@ class _Progress:
 
     def left(self) -> str:
         """Say how long the rest will take, once there is something to judge by."""
-        from icgi.portfolio.auto import readable_seconds
+        from icgi.units import readable_seconds
 
         if self.count < min(FEWEST, self.total):
             return ""

@@ -1,14 +1,18 @@
 """`icgi marginals`: every marginal of a model, what it cost, and how far to trust it."""
 
+import math
 import os
+import shlex
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from icgi.cli import options, output, question
-from icgi.cli.failures import BUDGET_REFUSED, NOT_CONVERGED
+from icgi.cli.failures import BUDGET_REFUSED, INTERRUPTED, NOT_CONVERGED
 from icgi.cli.startup import loading
 from icgi.errors import BudgetError, IcgiError
 
@@ -63,17 +67,23 @@ def run(
     ] = 0.9,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Exit with 3, and write no file, unless exact or converged."),
+        typer.Option(
+            "--strict",
+            help="Exit with 3, and write no file, unless exact or converged; an iteration that "
+            "only came to rest is neither.",
+        ),
     ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     seed: options.Seed = 0,
 ) -> None:
     """Every single-variable marginal of a model, given evidence.
 
     The first line, on stderr, says what the answer will cost. The table on stdout has the most
     uncertain variables first. All marginals go to MODEL.MAR next to the model, or to --output;
-    with --json to stdout only. A different file found as MODEL.MAR is kept as MODEL.MAR.old.
+    with --json to stdout only. A different file found as MODEL.MAR is kept as MODEL.MAR.old. The
+    first Ctrl-C ends the run with the best answer so far (exit code 130), the second aborts it.
     """
     with loading():
         from icgi.inference import Budget
@@ -86,14 +96,16 @@ def run(
     _check_report(report)
     try:
         with output.working(quiet) as say:
-            answer = output.interruptible(
-                lambda: _ask(model, evidence, observe, engine, budget, seed, quiet, say)
+            draft = None if json or strict else out  # what is asked for by name grows on the way
+            answer, stopped = output.stoppable(
+                lambda: _ask(model, evidence, observe, engine, budget, seed, quiet, say, draft)
             )
     except question.Refused as refused:
         from icgi.cli.refusal import explain
 
         explain(refused, _words(model, evidence, observe), out)
         raise typer.Exit(BUDGET_REFUSED) from refused
+    answer = replace(answer, budget=budget, seed=seed, command=_command())
     failed = strict and not answer.status.trusted
     # The file first: whoever reads the table may close the pipe early.
     remark, problem = "", None
@@ -108,13 +120,21 @@ def run(
     else:
         from icgi.cli import answer_table
 
-        answer_table.show(answer, top, level, engine)
+        answer_table.show(answer, top, level, engine, verbose)
     output.note(remark, quiet or not remark)
     if problem is not None:
         raise problem
     if failed:
-        output.warn(f"not converged ({answer.status.value}), and --strict was given")
+        output.warn(f"neither exact nor converged ({answer.status.value}), and --strict was given")
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
+    if failed:
         raise typer.Exit(NOT_CONVERGED)
+
+
+def _command() -> str:
+    """Return what was typed, to be repeated."""
+    return shlex.join(["icgi", *sys.argv[1:]])
 
 
 def _ask(
@@ -126,23 +146,34 @@ def _ask(
     seed: int,
     quiet: bool,
     say: output.Say,
+    out: Path | None,
 ) -> "Answer":
     with loading():
         from icgi.engines import parse_engine
 
         engine: Engine = parse_engine(engine_text)
+        deadline = budget.deadline()  # whoever asks for seconds waits for the reading too
         say(f"reading {path.name}")
-        asked = question.load(path, evidence, observe)
+        asked = question.load(path, evidence, observe, budget)
         beside = question.unused_evidence(path, evidence)
         if beside is not None:
             output.note(f"there is {beside.name}, not used; give -e {beside} to enter it", quiet)
         say("searching an elimination order")
-        ahead = question.cost_of(asked, engine, budget, seed)
+        ahead = question.cost_of(asked, engine, budget.until(deadline), seed)
     name = engine_text.partition(":")[0]
-    output.note(question.cost_line(asked, ahead, name, budget), quiet)
+    output.note(question.cost_line(asked, ahead, engine, name, budget), quiet)
     say(f"running {engine_text}")
+
+    def heard(so_far: "Answer") -> None:
+        error = so_far.stats.get("expected_error")
+        better = "" if error is None else f", expected error {error:.2g}"
+        left = "" if math.isinf(deadline.at) else f", {deadline.left:.0f} s left"
+        say(f"{engine_text}: {so_far.marginals.note or so_far.status.value}{better}{left}")
+        if out is not None:
+            so_far.save(out)  # a complete answer, should this process be ended
+
     try:
-        return question.answer(asked, engine, ahead, budget, seed)
+        return question.answer(asked, engine, ahead, budget.until(deadline), seed, heard)
     except BudgetError as error:
         raise question.Refused(str(error), asked, ahead, name, budget) from error
 
@@ -150,11 +181,19 @@ def _ask(
 def _check_output(out: Path | None) -> None:
     if out is None:
         return
+    if out.is_dir():
+        raise IcgiError(
+            f"cannot write {out}: it is a folder; give a file name, such as {out / 'answer.MAR'}"
+        )
     if out.suffix.lower() not in _ENDINGS:
         raise IcgiError(
             f"cannot write {out}: its ending should be one of .MAR, .json, .csv, .parquet"
         )
     output.check_writable(out)
+    if out.suffix.lower() == ".parquet":
+        from icgi.extras import require_extra
+
+        require_extra("pyarrow.parquet", "data", "writing .parquet")
 
 
 def _check_report(report: Path | None) -> None:

@@ -74,6 +74,12 @@ Quiet: TypeAlias = Annotated[
         "--quiet", "-q", help="Results and errors only: no cost line, remarks or progress."
     ),
 ]
+Verbose: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Print all statistics of the engine (docs/glossary.md), not four."
+    ),
+]
 Seed: TypeAlias = Annotated[
     int, typer.Option("--seed", metavar="N", min=0, help="Seed of all randomness.")
 ]

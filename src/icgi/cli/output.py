@@ -17,7 +17,9 @@ from typing import Any, TextIO, TypeVar
 
 import typer
 
-from icgi.errors import IcgiError
+from icgi.cli.startup import loading
+from icgi.errors import BudgetError, IcgiError
+from icgi.wording import shown
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -51,11 +53,18 @@ def warn(text: str) -> None:
 
 def _remark(text: str, **style: Any) -> None:
     # `print`, not `typer.echo`, which would write past the spinner's hold on stderr
+    text = printable(text)
     print(typer.style(text, **style) if sys.stderr.isatty() else text, file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Text whose lines hold nothing that a terminal would obey."""
+    return "\n".join(map(shown, text.split("\n")))
 
 
 def paragraph(text: str, hang: int = 0, stream: TextIO | None = None) -> str:
     """Wrap a text to the terminal behind stderr (or `stream`), if any; later lines hang in."""
+    text = printable(text)
     if not (stream or sys.stderr).isatty():
         return text
     import textwrap
@@ -76,6 +85,7 @@ def title(text: str) -> None:
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], indent: int = 0) -> None:
     """Print rows below their headings on stdout."""
+    rows = [list(map(shown, row)) for row in rows]
     if sys.stdout.isatty():
         _drawn(columns, rows, indent)
     else:
@@ -85,7 +95,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], indent: int 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
     """Print names and values, the values aligned and wrapped to the terminal."""
     left = max((len(name) for name, _ in pairs), default=0) + 2
-    for name, value in pairs:
+    for name, value in ((name, printable(value)) for name, value in pairs):
         if not sys.stdout.isatty():
             typer.echo(f"{name:{left}}{value}")
             continue
@@ -98,23 +108,98 @@ def facts(pairs: Sequence[tuple[str, str]]) -> None:
 
 @contextmanager
 def working(quiet: bool) -> Iterator[Say]:
-    """Show a spinner with the time elapsed on stderr, if that is a terminal; yields its text."""
-    if quiet or not sys.stderr.isatty():
+    """Show a spinner with the time elapsed on stderr, if that is a terminal; yields its text.
+
+    Says once when kernels are compiled, and on a terminal how many so far.
+    """
+    if quiet:
+        yield lambda text: None
+        return
+    compiled = _Compiled()
+    with compiled.watched(), _spinner(compiled) as say:
+        yield say
+
+
+class _Compiled:
+    """Kernels that have been compiled since the command began."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        with loading():
+            from icgi.kernels import when_compiling
+
+        when_compiling(self.one_more)
+        try:
+            yield
+        finally:
+            when_compiling(None)
+
+    def one_more(self) -> None:
+        self.count += 1
+        if self.count == 1:
+            note("compiling, once")
+
+    def or_else(self, text: str) -> str:
+        """What to show now: compiling goes before whatever waits for it."""
+        from icgi import clock
+
+        return f"compiling ({self.count} kernels)…" if self.count and clock.paused() else text
+
+
+@contextmanager
+def _spinner(compiled: _Compiled) -> Iterator[Say]:
+    if not sys.stderr.isatty():
         yield lambda text: None
         return
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.text import Text
 
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    class Doing(TextColumn):
+        def render(self, task: Task) -> Text:
+            return Text(compiled.or_else(task.description))
+
+    columns = SpinnerColumn(), Doing(""), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting")
-        yield lambda text: progress.update(task, description=text)
+        yield lambda text: progress.update(task, description=shown(text))
 
 
 def interruptible(work: Callable[[], T]) -> T:
     """Run in a helper thread: compiled code does not hear Ctrl-C, a waiting main thread does."""
     outcome: Future[T] = Future()
+    _start(work, outcome)
+    return outcome.result()
 
+
+def stoppable(work: Callable[[], T]) -> tuple[T, bool]:
+    """Run so that the first Ctrl-C ends every deadline; returns whether there was one.
+
+    Engines then return the best answer so far. The second Ctrl-C is an ordinary one, and so is the
+    first where it leaves an engine without an answer.
+    """
+    from icgi import clock
+
+    with clock.stoppable():
+        outcome: Future[T] = Future()
+        try:
+            _start(work, outcome)
+            return outcome.result(), False
+        except KeyboardInterrupt:
+            if outcome.done():  # nobody is at work any more, or the work itself was interrupted
+                raise
+        clock.request_stop()
+        warn("stopping: the best answer so far; Ctrl-C again to abort")
+        try:
+            return outcome.result(), True
+        except BudgetError as unanswered:
+            raise KeyboardInterrupt from unanswered
+
+
+def _start(work: Callable[[], T], outcome: "Future[T]") -> None:
     def run() -> None:
         try:
             outcome.set_result(work())
@@ -122,7 +207,6 @@ def interruptible(work: Callable[[], T]) -> T:
             outcome.set_exception(problem)
 
     threading.Thread(target=run, daemon=True).start()
-    return outcome.result()
 
 
 def check_writable(path: Path) -> None:

@@ -1,26 +1,25 @@
 """A question as the verbs hold it: model and evidence, the cost of exact inference, the answer."""
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from icgi.cli.startup import loading
 from icgi.errors import BudgetError, EvidenceError, IcgiError
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from icgi.answer import Answer
-    from icgi.inference import Budget, Engine
+    from icgi.clock import Deadline
+    from icgi.exact.forecast import Forecast
+    from icgi.inference import Budget, Engine, Marginals
     from icgi.model.condition import Conditioned, Evidence
     from icgi.model.graph import FactorGraph
-    from icgi.model.ordering import Order
-    from icgi.portfolio.auto import Forecast
 
-_BRIEFLY = 0.3  # seconds of search that nobody has to wait for
-_HOPELESS = 16  # times the budget; longer searches were seen to save a factor of five
-_SEARCHED = 10_000  # variables up to which engines that need no order get one searched
+_BRIEFLY = 3.0  # seconds of which engines that need no order leave a share to its search
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +30,20 @@ class Question:
     model: "FactorGraph"
     evidence: "Evidence"
     conditioned: "Conditioned"
+    deadline: "Deadline"  # counted from the moment at which the files were read
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """An engine that says what it would cost, and then runs as it said (`auto`, `exact`, `jt`)."""
+
+    def forecast(self, model: "FactorGraph", budget: "Budget", rng: "Generator") -> "Forecast":
+        """Cost on a model."""
+        ...
+
+    def along(self, ahead: "Forecast") -> "Engine":
+        """Engine that runs as forecast."""
+        ...
 
 
 class Refused(BudgetError):
@@ -44,10 +57,16 @@ class Refused(BudgetError):
 
 
 @loading()
-def load(path: Path, evidence_file: Path | None, observed: Sequence[str] | None) -> Question:
+def load(
+    path: Path,
+    evidence_file: Path | None,
+    observed: Sequence[str] | None,
+    budget: "Budget | None" = None,
+) -> Question:
     """Read the files, add what was observed on the command line, remove impossible states."""
     from icgi.api import load as load_model
     from icgi.api import load_evidence
+    from icgi.inference import Budget
     from icgi.model.condition import condition
 
     model = load_model(path)
@@ -57,13 +76,22 @@ def load(path: Path, evidence_file: Path | None, observed: Sequence[str] | None)
             raise EvidenceError(
                 f"variable {i} is observed in state {evidence[i]} and in state {x}; keep one"
             )
-    return Question(path, model, evidence, condition(model, evidence))
+    budget = budget or Budget()
+    deadline = budget.deadline()
+    conditioned = condition(model, evidence, budget.table_bytes)
+    return Question(path, model, evidence, conditioned, deadline)
 
 
 def unused_evidence(path: Path, evidence_file: Path | None) -> Path | None:
-    """Evidence file that lies next to the model but was not asked for."""
+    """Evidence file that lies next to the model, observes something, and was not asked for."""
     beside = Path(f"{_unpacked(path)}.evid")
-    return beside if evidence_file is None and beside.is_file() else None
+    if evidence_file is not None or not beside.is_file():
+        return None
+    try:
+        with beside.open("rb") as file:
+            return None if file.read(64).split() == [b"0"] else beside
+    except OSError:
+        return beside
 
 
 def answer_file(path: Path) -> Path:
@@ -72,75 +100,82 @@ def answer_file(path: Path) -> Path:
 
 
 def cost_of(question: Question, engine: "Engine", budget: "Budget", seed: int) -> "Forecast":
-    """Cost of exact inference: searched for engines that need it, an upper bound for the others."""
-    from icgi.exact.junction_tree import JunctionTree
-    from icgi.model.ordering import find_order, greedy_order
-    from icgi.portfolio.auto import Auto, hopeless
+    """Cost of exact inference: the engine's own forecast, or that of a brief search."""
+    from dataclasses import replace
+
+    from icgi.exact.forecast import forecast
     from icgi.randomness import generator
 
+    left = budget.until(question.deadline)
     model = question.conditioned.model
-    exact = isinstance(engine, Auto | JunctionTree)
-    if not exact and model.n_variables > _SEARCHED:
-        return forecast_along(greedy_order(model, "smallest-front"))
-    share = engine.search_share if isinstance(engine, JunctionTree) else JunctionTree().search_share
-    seconds = share * budget.seconds
-    brief, enough = min(seconds, _BRIEFLY), hopeless(budget)
-    ahead = forecast_along(find_order(model, generator(seed), brief, hopeless=enough))
-    if not exact or seconds <= _BRIEFLY or ahead.table_bytes > _HOPELESS * budget.table_bytes:
-        return ahead
-    return forecast_along(find_order(model, generator(seed), seconds=seconds))
+    if isinstance(engine, Foreseeing):
+        return engine.forecast(model, left, generator(seed))
+    brief = replace(left, seconds=min(left.seconds, _BRIEFLY))
+    return forecast(model, brief, generator(seed))
 
 
-def forecast_along(order: "Order") -> "Forecast":
-    """Cost of exact inference along a given order."""
-    from icgi.portfolio.auto import ENTRIES_PER_SECOND, Forecast
-
-    entries = 2.0**order.log2_entries if order.log2_entries < 1000 else math.inf
-    return Forecast(order, 8 * order.message_entries, 2 * entries / ENTRIES_PER_SECOND)
-
-
-def cost_line(question: Question, ahead: "Forecast", name: str, budget: "Budget") -> str:
+def cost_line(
+    question: Question, ahead: "Forecast", engine: "Engine", name: str, budget: "Budget"
+) -> str:
     """One line: size of the question, what exact inference would take, which engine and why."""
-    from icgi.exact.junction_tree import readable_bytes
-    from icgi.portfolio.auto import readable_seconds
+    from icgi.units import readable_bytes, readable_seconds
 
     model = question.model
     return (
         f"{question.path.name}: {count(model.n_variables, 'variable')}, "
         f"{count(model.n_factors, 'factor')}, {states(model)}, {len(question.evidence)} observed; "
         f"exact: width {ahead.order.width}, tables {readable_bytes(ahead.table_bytes)}, about "
-        f"{readable_seconds(ahead.seconds)}; engine {name}: {reason(name, ahead, budget)}"
+        f"{readable_seconds(ahead.seconds)}; engine {name}: {reason(engine, ahead, budget)}"
     )
 
 
-def reason(name: str, ahead: "Forecast", budget: "Budget") -> str:
-    """Why this engine."""
-    from icgi.exact.junction_tree import readable_bytes
-    from icgi.portfolio.auto import readable_seconds
+def reason(engine: "Engine", ahead: "Forecast", budget: "Budget") -> str:
+    """Why this engine, or what `auto` is going to do."""
+    from icgi.portfolio.auto import Auto
+    from icgi.units import readable_bytes, readable_seconds
 
-    if name != "auto":
+    if not isinstance(engine, Auto):
         return "as asked"
-    if ahead.fits(budget):
+    if engine.takes(ahead, budget):
         return "takes jt, exact fits the budget"
-    if ahead.table_bytes > budget.table_bytes:
-        return f"exact needs more than {readable_bytes(budget.table_bytes)}"
-    return f"exact needs more than {readable_seconds(budget.seconds)}"
+    limit = engine.bounded(budget)
+    beyond = (
+        f"more than {readable_bytes(limit.table_bytes)}"
+        if ahead.table_bytes > limit.table_bytes
+        else f"more than {readable_seconds(limit.seconds)}"
+    )
+    why = f"exact needs {beyond}" if engine.exact else "exact is switched off"
+    time = min(budget.seconds, engine.seconds if limit is not budget else budget.seconds)
+    plan = "lbp first, then ttve and pt side by side"
+    return f"{why}; {plan}" + (f" for {readable_seconds(time)}" if time < math.inf else "")
 
 
 def answer(
-    question: Question, engine: "Engine", ahead: "Forecast", budget: "Budget", seed: int
+    question: Question,
+    engine: "Engine",
+    ahead: "Forecast",
+    budget: "Budget",
+    seed: int,
+    heard: "Callable[[Answer], None] | None" = None,
 ) -> "Answer":
-    """Run the engine, along the order already found where it is one that needs an order."""
+    """Run the engine as it was forecast, in the time that is left.
+
+    `heard` is given every complete answer of an engine that improves on its own.
+    """
+    from icgi import clock
     from icgi.answer import Answer
-    from icgi.model.condition import lift
+    from icgi.inference import ask
     from icgi.randomness import generator
 
-    began = time.perf_counter()
-    run = _along(engine, ahead, budget)
-    found = run(question.conditioned.model, budget, generator(seed))
-    lifted = lift(found, question.conditioned.alive)
-    seconds = time.perf_counter() - began
-    return Answer(question.model, question.evidence, lifted, repr(engine), seconds)
+    began = clock.now()
+
+    def whole(found: "Marginals") -> Answer:
+        return Answer(question.model, question.evidence, found, repr(engine), clock.now() - began)
+
+    run = engine.along(ahead) if isinstance(engine, Foreseeing) else engine
+    left = budget.until(question.deadline)
+    told = None if heard is None else (lambda found: heard(whole(found)))
+    return whole(ask(question.conditioned, run, left, generator(seed), told))
 
 
 def count(number: int, what: str) -> str:
@@ -152,18 +187,6 @@ def states(model: "FactorGraph") -> str:
     """Numbers of states of a model's variables: `2 states`, `2–81 states`."""
     low, high = int(model.cards.min(initial=model.max_states)), model.max_states
     return count(high, "state") if low == high else f"{low}–{high:,} states"
-
-
-def _along(engine: "Engine", ahead: "Forecast", budget: "Budget") -> "Engine":
-    from icgi.exact.junction_tree import AlongOrder, JunctionTree
-    from icgi.portfolio.auto import Auto, refuse_beyond
-
-    if isinstance(engine, Auto):
-        refuse_beyond(ahead, budget)  # all that `auto` has is exact: what it would do, at once
-        return AlongOrder(ahead.order)
-    return (
-        AlongOrder(ahead.order, engine.arithmetic) if isinstance(engine, JunctionTree) else engine
-    )
 
 
 def _observations(model: "FactorGraph", observed: Sequence[str]) -> list[tuple[int, int]]:

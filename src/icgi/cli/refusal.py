@@ -1,4 +1,4 @@
-"""Saying no well: why a model is too large for exact inference, and commands that would work."""
+"""Explain a refusal: why a model is too large for exact inference, and commands that would work."""
 
 import os
 import shlex
@@ -12,10 +12,9 @@ from icgi.cli.failures import complain
 from icgi.cli.output import paragraph
 from icgi.cli.question import Refused
 from icgi.cli.structure import planar, spin_flip
-from icgi.exact.junction_tree import readable_bytes
-from icgi.portfolio.auto import readable_seconds
+from icgi.units import readable_bytes, readable_seconds
 
-_SHOWN = 4  # commands with other engines
+_SHOWN = 3  # commands with other engines
 _FIRST = ("ttve", "pt", "gbp", "lbp", "icgi")  # those that take large models first
 _LONGEST = 86400.0  # seconds of exact inference worth suggesting
 
@@ -27,7 +26,7 @@ def explain(refused: Refused, asked: Sequence[str], out: Path | None) -> None:
     """
     words = ["icgi", "marginals", *asked, *(["-o", str(out)] if out else [])]
     complain(f"refused before anything was computed: {refused}")
-    if refused.engine not in ("auto", "jt"):
+    if refused.engine not in ("auto", "exact", "jt"):
         return
     _say(f"Why: {_why(refused)}")
     symmetric = spin_flip(refused.question.conditioned.model)
@@ -37,11 +36,9 @@ def explain(refused: Refused, asked: Sequence[str], out: Path | None) -> None:
             "is exactly ½ by symmetry, and only log Z and pairs are left to compute."
         )
     flat = _planar(refused, words) if symmetric else []
-    lines = [*_larger_budget(refused, words), *flat, *_others(words)]
-    if not lines:
-        _say("This version has no approximate engine yet.")
-    else:
-        _say("What to do instead:")
+    auto = (shlex.join(words), "exact where it fits, else the best of several approximations")
+    lines = [*_larger_budget(refused, words), *flat, auto, *_others(words)]
+    _say("What to do instead:")
     for command, remark in lines:
         typer.secho(f"  {command}", err=True, bold=True)
         typer.echo(paragraph(f"      {remark}", hang=6), err=True)
@@ -68,13 +65,14 @@ def _larger_budget(refused: Refused, words: Sequence[str]) -> list[tuple[str, st
     """Suggest exact inference with more memory or time, where this machine can give it."""
     ahead, budget = refused.ahead, refused.budget
     machine = _machine_bytes()
-    needed = 2 * ahead.table_bytes  # messages are about half of what the tree holds
+    needed = ahead.table_bytes
     if needed > 0.8 * machine or ahead.seconds > _LONGEST:
         return []
     more = ["--memory", f"{-(-needed // 1e9):.0f}G"] if needed > budget.table_bytes else []
     more += ["--seconds", f"{4 * ahead.seconds + 1:.0f}"] if ahead.seconds > budget.seconds else []
     time, memory = readable_seconds(ahead.seconds), readable_bytes(machine)
-    return [(shlex.join([*words, *more]), f"exact, about {time}; this machine has {memory}")]
+    chosen = ["--engine", refused.engine, *more]
+    return [(shlex.join([*words, *chosen]), f"exact, about {time}; this machine has {memory}")]
 
 
 def _machine_bytes() -> int:

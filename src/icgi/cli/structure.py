@@ -3,18 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from icgi.cli.question import Question, forecast_along
+from icgi.cli.question import Question
+from icgi.exact.forecast import Forecast, along, forecast
+from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
-from icgi.model.ordering import Order, find_order, greedy_order, neighbours
+from icgi.model.ordering import greedy_order, neighbours
 from icgi.randomness import generator
-
-if TYPE_CHECKING:
-    from icgi.portfolio.auto import Forecast
 
 GREEDY = ("min-fill", "weighted-min-fill", "min-degree", "min-weight", "smallest-front")
 _NO_FIELD = 1e-12  # relative to the largest coupling: files have fifteen digits
@@ -65,16 +64,19 @@ def sizes(question: Question) -> Sizes:
     )
 
 
-def orders(model: FactorGraph, seed: int) -> "list[Forecast]":
-    """Cost of exact inference along several greedy orders, then along a searched one."""
-    searched = find_order(model, generator(seed))
+def orders(question: Question, budget: Budget, seed: int) -> list[Forecast]:
+    """Cost of exact inference along several greedy orders, then along the one `auto` takes."""
+    model = question.conditioned.model
+    left = budget.until(question.deadline)
+    searched = forecast(model, left, generator(seed))
     # where every elimination was forced (a forest, a ring) the rules have nothing to choose
-    rules = () if searched.heuristic == "peeling" else GREEDY
-    return [forecast_along(order) for order in (*_greedy(model, rules), searched)]
+    rules = () if searched.order.heuristic == "forced" else GREEDY
+    return [*_greedy(model, rules, left), searched]
 
 
-def _greedy(model: FactorGraph, rules: Sequence[str]) -> list[Order]:
-    return [greedy_order(model, rule) for rule in rules]
+def _greedy(model: FactorGraph, rules: Sequence[str], budget: Budget) -> list[Forecast]:
+    share = budget.seconds / (len(rules) + 1)
+    return [along(model, greedy_order(model, rule, seconds=share)) for rule in rules]
 
 
 def spin_flip(model: FactorGraph) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from icgi.cli import options, output
-from icgi.errors import IcgiError
+from icgi.extras import require_extra
 
 
 def run(
@@ -57,10 +57,7 @@ def run(
     where it was stopped and ends with the same numbers. Under torchrun all processes train one
     network. The large presets label with a GPU; on a CPU only the tiny ones are practical.
     """
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise IcgiError("training needs torch; install it with: pip install 'icgi[nn]'") from None
+    require_extra("torch", "nn", "training")
     from icgi.train.runs import Limits, configuration, require_device
     from icgi.train.runs import run as train
 

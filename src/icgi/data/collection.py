@@ -5,16 +5,21 @@ The folder is given by the environment variable ICGI_DATA; nothing of it is part
 
 import csv
 import os
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
+from icgi.data.archive import members
+from icgi.data.inside import inside
 from icgi.errors import ModelFormatError
 from icgi.model.condition import Evidence
 from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.names import check_names
 from icgi.model.uai import parse_evidence, parse_marginals, parse_model, parse_pr
+
+COLUMNS = (
+    "name", "family", "archive", "tractable_2p26", "reference_status", "recomputed_exact_file"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,28 +49,28 @@ class Instance:
     def evidence(self) -> Evidence:
         """Parse the evidence; none where the archive has no file for it."""
         member = f"{self.name}.uai.evid"
-        data = _members(self.archive).get(member)
+        data = members(self.archive).get(member)
         return {} if data is None else parse_evidence(data, member)
 
     def reference(self) -> list[FloatArray] | None:
         """Trustworthy reference marginals: recomputed ones first, else published and verified."""
         if self.recomputed is not None:
             member = f"{self.name}.uai.MAR.exact"
-            return parse_marginals(_members(self.recomputed)[member], member)
+            return parse_marginals(members(self.recomputed)[member], member)
         if self.row["reference_status"] != "verified":
             return None
         return parse_marginals(self._bytes(".uai.MAR"), f"{self.name}.uai.MAR")
 
     def log10_z(self) -> float | None:
         """Published log10 Z, where it can be trusted."""
-        data = _members(self.archive).get(f"{self.name}.uai.PR")
+        data = members(self.archive).get(f"{self.name}.uai.PR")
         if data is None or self.row["reference_status"] != "verified":
             return None
         return parse_pr(data, f"{self.name}.uai.PR")
 
     def _bytes(self, ending: str) -> bytes:
         try:
-            return _members(self.archive)[self.name + ending]
+            return members(self.archive)[self.name + ending]
         except KeyError:
             raise ModelFormatError(
                 f"{self.archive.name} holds no {self.name + ending}; the manifest and the archives "
@@ -81,24 +86,23 @@ def data_folder() -> Path | None:
 
 def instances(folder: Path) -> Iterator[Instance]:
     """All instances of the manifest in its order."""
-    with (folder / "manifest.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            recomputed = folder / row["recomputed_exact_file"]
-            exact = bool(row["recomputed_exact_file"]) and (
-                f"{row['name']}.uai.MAR.exact" in _members(recomputed)
+    path = folder / "manifest.csv"
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ModelFormatError(f"{path} cannot be read ({error}); restore it") from error
+    for number, row in enumerate(rows, 1):
+        missing = [column for column in COLUMNS if row.get(column) is None]
+        if missing:
+            raise ModelFormatError(
+                f"{path}, row {number}: no {' and no '.join(missing)}; a manifest has the columns "
+                f"{', '.join(COLUMNS)}"
             )
-            yield Instance(
-                row["name"], row["family"], row, folder / row["archive"],
-                recomputed if exact else None,
-            )  # fmt: skip
-
-
-@cache
-def _members(archive: Path) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            file = tar.extractfile(member)
-            if file is not None:
-                found[member.name] = file.read()
-    return found
+        check_names((row["name"], row["family"]), "row of manifest.csv")
+        archive = inside(folder, row["archive"], path.name)
+        exact = None
+        if row["recomputed_exact_file"]:
+            exact = inside(folder, row["recomputed_exact_file"], path.name)
+            exact = exact if f"{row['name']}.uai.MAR.exact" in members(exact) else None
+        yield Instance(row["name"], row["family"], row, archive, exact)

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -16,18 +15,20 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.approx.tap import ThoulessAndersonPalmer
+from icgi.clock import now
 from icgi.data.store import SHARD, Identity, Label, LabelledSet
 from icgi.errors import IcgiError, UnsupportedModelError
-from icgi.exact.junction_tree import solve
+from icgi.exact.forecast import forecast
+from icgi.exact.junction_tree import AlongForecast
 from icgi.exact.pfaffian import Pfaffian
-from icgi.inference import Budget, Marginals, Status
+from icgi.inference import Budget, Marginals, Status, ask
 from icgi.model.condition import Conditioned, Evidence, condition, lift
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import as_ising
-from icgi.portfolio.auto import forecast
 from icgi.sampling.tempering import ParallelTempering
 
 FIRST_SWEEPS = 2000
+LEAST_SWEEPS = 100  # of a label, whatever the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,18 @@ def label(
 ) -> Label:
     """Reference marginals of a model, by the first method that applies."""
     evidence = evidence or {}
-    began = time.perf_counter()
+    began = now()
     conditioned = condition(model, evidence)
-    ahead = forecast(conditioned.model, rng, seconds=0.2 * settings.seconds)
+    timed = Budget(seconds=settings.seconds, table_bytes=settings.table_bytes)
+    ahead = forecast(conditioned.model, timed, rng)
     budget = Budget(table_bytes=settings.table_bytes)
     if ahead.order.log2_table <= settings.log2_table and ahead.fits(budget):
-        answer = lift(solve(conditioned.model, ahead.order, budget), conditioned.alive)
-        return Label(answer.probs, "jt", answer.log_z, seconds=time.perf_counter() - began)
+        answer = ask(conditioned, AlongForecast(ahead), budget, rng)
+        return Label(answer.probs, "jt", answer.log_z, seconds=now() - began)
     planar = _pfaffian(conditioned.model, settings, rng)
     if planar is not None:
         answer = lift(planar, conditioned.alive)
-        return Label(answer.probs, "pfaffian", answer.log_z, seconds=time.perf_counter() - began)
+        return Label(answer.probs, "pfaffian", answer.log_z, seconds=now() - began)
     return _sampled(conditioned, settings, rng, began)
 
 
@@ -73,12 +75,15 @@ def _sampled(question: Conditioned, settings: Labelling, rng: Generator, began: 
     """Tempering runs of doubling length until the error is small enough or the time is over."""
     sweeps = FIRST_SWEEPS
     while True:
-        left = settings.seconds - (time.perf_counter() - began)
+        left = settings.seconds - (now() - began)
         budget = Budget(sweeps, seconds=max(left, 0.01), table_bytes=settings.table_bytes)
         answer = lift(settings.tempering(question.model, budget, rng), question.alive)
+        if answer.ess is None:  # the time ended before anything was sampled: a label needs samples
+            least = Budget(LEAST_SWEEPS, table_bytes=settings.table_bytes)
+            answer = lift(settings.tempering(question.model, least, rng), question.alive)
         assert answer.std_error is not None
         worst = float(answer.std_error.max(initial=0.0))
-        spent = time.perf_counter() - began
+        spent = now() - began
         # the next run takes twice as long as this one did
         enough = worst <= settings.std_error and answer.status is Status.CONVERGED
         if enough or spent + 2 * (spent - (settings.seconds - left)) > settings.seconds:
@@ -114,7 +119,7 @@ def _tap_check(question: Conditioned, answer: Marginals, rng: Generator) -> dict
         other = ThoulessAndersonPalmer()(question.model, Budget(), rng)
     except UnsupportedModelError:
         return {}
-    if other.status is not Status.CONVERGED:
+    if other.status not in (Status.AT_REST, Status.EXACT):
         return {"tap_converged": 0.0}
     other = lift(other, question.alive)
     return {"tap": float(np.abs(other.probs - answer.probs).sum(1).mean()), "tap_converged": 1.0}
@@ -137,8 +142,20 @@ def label_set(
 
     Every instance has its own random stream, from the seed and its name, so labels do not depend
     on the number of workers or on where a run was interrupted, unless the seconds end them. An
-    instance that no method can label is told to `done` with the reason, and tried again next time.
+    instance that no method can label is given to `done` with the reason, and tried again next time.
+    Nobody else can write to the set meanwhile.
     """
+    with stored.writing():
+        return _label_all(stored, settings, seed, workers, done)
+
+
+def _label_all(
+    stored: LabelledSet,
+    settings: Labelling,
+    seed: int,
+    workers: int,
+    done: Callable[[Identity, Label | str], None],
+) -> int:
     stored.note_labelling({"seed": seed, **_described(settings)})
     finished = stored.labelled()
     todo = (item for item in _shuffled(stored, seed) if item[0].name not in finished)
@@ -197,7 +214,7 @@ def _run(
         except BrokenProcessPool as error:
             raise IcgiError(
                 "a worker process ended by itself, most likely for lack of memory; what was "
-                "labelled is kept: run again with fewer --workers or less --memory"
+                "labelled is kept: run again with fewer workers or less memory"
             ) from error
         finally:
             if waiting:  # interrupted: nobody wants what is in flight
@@ -217,6 +234,13 @@ def _follow() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    _load_compiled_code()
+
+
+def _load_compiled_code() -> None:
+    """Sample a tiny model, so that the first instance does not pay for a worker's start."""
+    pair = FactorGraph(np.array([2, 2]), ((0, 1),), (np.array([[0.0, 1.0], [1.0, 0.5]]),))
+    ParallelTempering(threads=1)(pair, Budget(iterations=8), np.random.default_rng(0))
 
 
 def _one(model: FactorGraph, settings: Labelling, seed: int, identity: Identity) -> Label | str:

@@ -6,25 +6,38 @@
     marginals-00000.parquet  one row per variable of it: probabilities, errors, ŝ, draws
     pending.jsonl            answers not yet in a shard; at most one line is lost when interrupted
 
-A set is append-only: labelling adds shards, an interrupted run goes on where it stopped.
+A set is append-only: labelling adds shards, an interrupted run goes on where it stopped. It has one
+writer at a time and any number of readers.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from icgi import __version__
+from icgi.data import lock, pending
+from icgi.data.damage import damaged, digest
+from icgi.data.inside import inside
+from icgi.data.records import (
+    OPTIONAL,
+    Identity,
+    Label,
+    Labelled,
+    Shard,
+    identity_of,
+    label_of,
+    model_row,
+    schema,
+)
 from icgi.errors import IcgiError, ModelFormatError
-from icgi.model.condition import Evidence
-from icgi.model.graph import FactorGraph, FloatArray
-from icgi.model.wiring import Wiring, unwire, wiring
+from icgi.extras import require_extra
+from icgi.model.graph import FactorGraph
+
+__all__ = ["SHARD", "SHIPPED", "Identity", "Label", "Labelled", "LabelledSet", "Shard"]
 
 FORMAT = 1
 SHIPPED = Path(__file__).parent / "shipped"
@@ -33,62 +46,19 @@ SHIPPED = Path(__file__).parent / "shipped"
 SHARD = 256  # instances of a shard, at most
 KEPT = 4  # shards of labels in memory while a set is streamed
 NUMBERS = 2**24  # table entries after which a shard of models ends, however few they are
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What an instance is, apart from its numbers; the split is part of it."""
-
-    name: str
-    family: str
-    split: str = "none"
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    evidence: Evidence = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Label:
-    """Reference answer of one instance, and how far it can be trusted."""
-
-    probs: FloatArray  # n k
-    method: str
-    log_z: float | None = None
-    std_error: FloatArray | None = None  # n k  None where exact
-    s_hat: FloatArray | None = None  # n  deviation between independent ensembles
-    log_z_error: float = 0.0
-    r_hat: float = 1.0
-    seconds: float = 0.0
-    checks: Mapping[str, float] = field(default_factory=dict)  # differences from other methods
-    ess: FloatArray | None = None  # n  effective number of independent draws; None where exact
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Labelled:
-    """One instance of a set."""
-
-    identity: Identity
-    model: FactorGraph
-    label: Label
+KINDS = ("models", "answers", "marginals")
 
 
 class LabelledSet:
     """A labelled set in a folder; the one reader for training and benchmarks."""
 
     def __init__(self, folder: str | Path) -> None:
+        require_extra("pyarrow.parquet", "data", "a labelled set")
         self.folder = Path(folder)
-        path = self.folder / "manifest.json"
-        if not path.is_file():
-            raise ModelFormatError(
-                f"{self.folder} is no labelled set: it has no manifest.json; see icgi label"
-            )
-        try:
-            self.manifest: dict[str, Any] = json.loads(path.read_text())
-        except ValueError as error:
-            raise ModelFormatError(f"{path} is not JSON: {error}") from error
-        if self.manifest.get("format") != FORMAT:
-            raise ModelFormatError(
-                f"{path} has format {self.manifest.get('format')}, this version reads {FORMAT}"
-            )
+        self.manifest = _read_manifest(self.folder)
+        self.notes: list[str] = []  # what was mended when writing began, in words
+        self._writers = 0
+        self._left = -1  # size of the pending file when this object last wrote to it
 
     @classmethod
     def create(
@@ -99,57 +69,59 @@ class LabelledSet:
         source: Mapping[str, Any] | None = None,
     ) -> "LabelledSet":
         """Write the models of a new set; labels come later. Nothing is left behind on failure."""
+        require_extra("pyarrow.parquet", "data", "a labelled set")
         folder = Path(folder)
-        if (folder / "manifest.json").exists():
-            raise IcgiError(f"{folder} holds a set already; label it, or choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        shards: list[dict[str, Any]] = []
-        rows: list[dict[str, Any]] = []
-        families: dict[str, int] = {}
-        count = size = 0
-        seen: set[str] = set()
-        for identity, model in instances:
-            if identity.name in seen:
-                raise IcgiError(f"two instances are called {identity.name!r}; names identify them")
-            seen.add(identity.name)
-            rows.append(_model_row(identity, model))
-            size += len(rows[-1]["values"])
-            families[identity.family] = families.get(identity.family, 0) + 1
-            count += 1
-            if len(rows) == SHARD or size > NUMBERS:
-                shards.append(_write_shard(folder, "models", len(shards), rows))
-                rows, size = [], 0
-        if rows:
-            shards.append(_write_shard(folder, "models", len(shards), rows))
-        _write_manifest(
-            folder,
-            {
-                "format": FORMAT,
-                "description": description,
-                "icgi": __version__,
-                "source": dict(source or {}),
-                "instances": count,
-                "families": families,
-                "labelling": [],
-                "models": shards,
-                "answers": [],
-                "marginals": [],
-            },
-        )
+        made = not folder.exists()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise IcgiError(
+                f"{folder} cannot be made ({error.strerror}); choose another folder"
+            ) from error
+        try:
+            with lock.writing(folder):
+                if (folder / "manifest.json").exists():
+                    raise IcgiError(
+                        f"{folder} holds a set already; label it, or choose another folder"
+                    )
+                _write_models(folder, instances, description, dict(source or {}))
+        except BaseException:
+            if made:
+                with suppress(OSError):
+                    folder.rmdir()
+            raise
         return cls(folder)
 
     def __len__(self) -> int:
         return int(self.manifest["instances"])
 
     def verify(self) -> list[str]:
-        """Shards that are missing or whose hash differs from the manifest's."""
-        bad = []
-        for kind in ("models", "answers", "marginals"):
-            for shard in self.manifest[kind]:
-                path = self.folder / shard["file"]
-                if not path.is_file() or _digest(path) != shard["sha256"]:
-                    bad.append(shard["file"])
-        return bad
+        """Everything that is damaged, a line each, beginning with the name of the file.
+
+        Missing files, hashes and numbers of rows that differ from the manifest, labels that are
+        there twice or have not one row per variable, torn lines among the pending ones.
+        """
+        return damaged(self)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only writer, from here to the end of the block; others are refused at once.
+
+        Whatever an interrupted writer left behind is mended first; `notes` say what was.
+        """
+        if self._writers:
+            yield  # by this very object already
+            return
+        with lock.writing(self.folder):
+            self.manifest = _read_manifest(self.folder)  # someone may have written since
+            if pending.size(self.folder) != self._left:
+                self.notes += pending.mend(self.folder, self.variables())
+            self._writers += 1
+            try:
+                yield
+            finally:
+                self._writers -= 1
+                self._left = pending.size(self.folder)
 
     def models(self, split: str | None = None) -> Iterator[tuple[Identity, FactorGraph]]:
         """Every instance with its model, a shard at a time."""
@@ -158,29 +130,31 @@ class LabelledSet:
 
     def shards(self) -> Iterator[Sequence[tuple[Identity, FactorGraph]]]:
         """Instances of each shard; a model is made when it is asked for."""
-        return (Shard(self._table(shard["file"])) for shard in self.manifest["models"])
+        return (Shard(self.table("models", s["file"])) for s in self.manifest["models"])
 
     def identities(self) -> Iterator[Identity]:
         """What every instance is, without its model."""
         columns = ["instance", "family", "split", "parameters", "evidence"]
-        for shard in self.manifest["models"]:
-            yield from map(_identity, self._rows(shard["file"], columns))
+        yield from map(identity_of, self._rows("models", columns))
+
+    def variables(self) -> dict[str, int]:
+        """Number of variables of every instance."""
+        rows = self._rows("models", ["instance", "variables"])
+        return {row["instance"]: row["variables"] for row in rows}
 
     def note_labelling(self, settings: Mapping[str, Any]) -> None:
         """Write into the manifest how labels are made from here on, with seed and version."""
         entry = {"icgi": __version__, **settings}
-        if entry not in self.manifest.setdefault("labelling", []):
-            self.manifest["labelling"].append(entry)
-            _write_manifest(self.folder, self.manifest)
+        with self.writing():
+            earlier = self.manifest["labelling"]
+            if entry not in earlier:
+                manifest = {**self.manifest, "labelling": [*earlier, entry]}
+                _write_manifest(self.folder, manifest)
+                self.manifest = manifest
 
     def labelled(self) -> set[str]:
         """Names of the instances that have an answer, in a shard or pending."""
-        done = {
-            row["instance"]
-            for shard in self.manifest["answers"]
-            for row in self._rows(shard["file"], ["instance"])
-        }
-        return done | {answer["instance"] for answer, _ in self._pending()}
+        return self._stored() | {answer["instance"] for answer, _ in self._pending()}
 
     def __iter__(self) -> Iterator[Labelled]:
         return self.stream()
@@ -191,243 +165,224 @@ class LabelledSet:
         Labels are read a shard at a time, those last used are kept.
         """
         where = {
-            row["instance"]: number
+            name: number
             for number, shard in enumerate(self.manifest["answers"])
-            for row in self._rows(shard["file"], ["instance"])
+            for name in self.table("answers", shard["file"], ["instance"])["instance"].to_pylist()
         }
-        pending = {a["instance"]: _label(a, rows) for a, rows in self._pending()}
+        waiting = {answer["instance"]: label_of(answer, rows) for answer, rows in self._pending()}
         read = lru_cache(KEPT)(self._labels)
         for identity, model in self.models(split):
             name = identity.name
             if name in where:
-                yield Labelled(identity, model, read(where[name])[name])
-            elif name in pending:
-                yield Labelled(identity, model, pending[name])
+                yield Labelled(identity, model, _fitting(name, read(where[name])[name], model))
+            elif name in waiting:
+                yield Labelled(identity, model, _fitting(name, waiting[name], model))
 
     def append(self, name: str, label: Label) -> None:
         """Add one answer; it survives whatever happens after this call."""
-        rows = json.dumps([_answer_row(name, label), _marginal_rows(name, label)])
-        with (self.folder / "pending.jsonl").open("a") as file:
-            file.write(rows + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with self.writing():
+            pending.append(self.folder, name, label)
 
     def compact(self) -> None:
-        """Move pending answers into shards."""
-        pending = list(self._pending())
-        if not pending:
-            return
-        number = len(self.manifest["answers"])
-        answers = [answer for answer, _ in pending]
-        marginals = [row for _, rows in pending for row in rows]
-        manifest = dict(self.manifest)
-        manifest["answers"] = [
-            *manifest["answers"], _write_shard(self.folder, "answers", number, answers)
-        ]  # fmt: skip
-        manifest["marginals"] = [
-            *manifest["marginals"], _write_shard(self.folder, "marginals", number, marginals)
-        ]  # fmt: skip
-        _write_manifest(self.folder, manifest)
-        (self.folder / "pending.jsonl").unlink()
-        self.manifest = manifest
+        """Move pending answers into shards; on failure they stay pending."""
+        with self.writing():
+            entries = self._pending()
+            if not entries:
+                return
+            number = len(self.manifest["answers"])
+            answers = [answer for answer, _ in entries]
+            marginals = [row for _, rows in entries for row in rows]
+            manifest = dict(self.manifest)
+            manifest["answers"] = [
+                *manifest["answers"], _write_shard(self.folder, "answers", number, answers)
+            ]  # fmt: skip
+            manifest["marginals"] = [
+                *manifest["marginals"], _write_shard(self.folder, "marginals", number, marginals)
+            ]  # fmt: skip
+            _write_manifest(self.folder, manifest)
+            self.manifest = manifest
+            with suppress(OSError):  # what is in a shard is no longer taken from there
+                (self.folder / pending.NAME).unlink()
 
     def answers(self) -> list[dict[str, Any]]:
         """One row per answer: instance, method, log Z, reliability."""
-        stored = [row for s in self.manifest["answers"] for row in self._rows(s["file"])]
-        return stored + [answer for answer, _ in self._pending()]
+        return [*self._rows("answers"), *(answer for answer, _ in self._pending())]
 
-    def _pending(self) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-        path = self.folder / "pending.jsonl"
-        if not path.is_file():
-            return
-        stored = {
-            row["instance"]
-            for shard in self.manifest["answers"]
-            for row in self._rows(shard["file"], ["instance"])
-        }
-        for line in path.read_text().splitlines():
-            try:
-                answer, rows = json.loads(line)
-            except ValueError:
-                continue  # the line that was being written when the run was stopped
-            if answer["instance"] not in stored:
-                yield answer, rows
+    def table(self, kind: str, file: str, columns: Sequence[str] | None = None) -> Any:
+        """Arrow table of one shard, its columns checked."""
+        path = inside(self.folder, file, "manifest.json")
+        parquet = require_extra("pyarrow.parquet", "data", "a labelled set")
+        try:
+            table = parquet.read_table(path, columns=list(columns) if columns else None)
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise ModelFormatError(
+                f"{path} cannot be read ({error}); restore it, or label the set again"
+            ) from error
+        for column in schema(kind):
+            wanted = columns is None or column.name in columns
+            if wanted and not _has_column(table, column, column.name in OPTIONAL[kind]):
+                raise ModelFormatError(
+                    f"{path} has no sound column {column.name!r} of {column.type}; restore the file"
+                )
+        return table
+
+    def _stored(self) -> set[str]:
+        return {row["instance"] for row in self._rows("answers", ["instance"])}
+
+    def _pending(self) -> list[pending.Entry]:
+        """Pending answers that are in no shard yet."""
+        entries = pending.read(self.folder).entries
+        stored = self._stored() if entries else set()
+        return [entry for entry in entries if entry[0]["instance"] not in stored]
 
     def _labels(self, number: int) -> dict[str, Label]:
         """Labels of one shard."""
         rows: dict[str, list[dict[str, Any]]] = {}
-        for row in self._rows(self.manifest["marginals"][number]["file"]):
+        for row in self.table("marginals", self.manifest["marginals"][number]["file"]).to_pylist():
             rows.setdefault(row["instance"], []).append(row)
-        answers = self._rows(self.manifest["answers"][number]["file"])
-        return {a["instance"]: _label(a, rows.get(a["instance"], [])) for a in answers}
+        answers = self.table("answers", self.manifest["answers"][number]["file"]).to_pylist()
+        return {a["instance"]: label_of(a, rows.get(a["instance"], [])) for a in answers}
 
-    def _rows(self, file: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._table(file, columns).to_pylist()
-        return rows
-
-    def _table(self, file: str, columns: Sequence[str] | None = None) -> Any:
-        path = self.folder / file
-        try:
-            return _parquet().read_table(path, columns=list(columns) if columns else None)
-        except (OSError, ValueError) as error:
-            raise ModelFormatError(
-                f"{path} cannot be read ({error}); restore it, or label the set again"
-            ) from error
+    def _rows(self, kind: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        for shard in self.manifest[kind]:
+            yield from self.table(kind, shard["file"], columns).to_pylist()
 
 
-class Shard(Sequence[tuple[Identity, FactorGraph]]):
-    """Instances of one file, made one by one from its columns."""
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
-
-    def __len__(self) -> int:
-        return int(self._table.num_rows)
-
-    def __getitem__(self, k: Any) -> Any:
-        row = {name: self._table[name][int(k)] for name in self._table.column_names}
-        words = {name: row[name].as_py() for name in ("instance", "family", "split")}
-        texts = {name: row[name].as_py() for name in ("parameters", "evidence")}
-        return _identity({**words, **texts}), _model(row)
+def _has_column(table: Any, wanted: Any, optional: bool) -> bool:
+    if wanted.name not in table.column_names:
+        return False
+    found = table[wanted.name]
+    return bool(found.type == wanted.type and (optional or found.null_count == 0))
 
 
-def _parquet() -> Any:
+def _fitting(name: str, label: Label, model: FactorGraph) -> Label:
+    if len(label.probs) != model.n_variables:
+        raise ModelFormatError(
+            f"the label of {name!r} has {len(label.probs)} rows for {model.n_variables} variables; "
+            "the set is damaged, see icgi data info"
+        )
+    return label
+
+
+def _write_models(
+    folder: Path,
+    instances: Iterable[tuple[Identity, FactorGraph]],
+    description: str,
+    source: dict[str, Any],
+) -> None:
+    shards: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    families: dict[str, int] = {}
+    size = 0
+    seen: set[str] = set()
     try:
-        import pyarrow.parquet
-    except ImportError as missing:
-        raise IcgiError("labelled sets need pyarrow: pip install 'icgi[data]'") from missing
-    return pyarrow.parquet
-
-
-def _model_row(identity: Identity, model: FactorGraph) -> dict[str, Any]:
-    w = wiring(model)
-    flat = {
-        "cards": w.cards, "scope_start": w.scope_start, "scope": w.scope,
-        "table_start": w.table_start, "values": w.values,
-    }  # fmt: skip
-    digest = hashlib.sha256(b"".join(a.tobytes() for a in flat.values())).hexdigest()
-    return {
-        "instance": identity.name,
-        "family": identity.family,
-        "split": identity.split,
-        "parameters": json.dumps(dict(identity.parameters), sort_keys=True),
-        "evidence": json.dumps({str(i): int(x) for i, x in identity.evidence.items()}),
-        "variables": model.n_variables,
-        "sha256": digest,
-        "names": list(model.names) if model.names is not None else None,
-        **{key: array.tolist() for key, array in flat.items()},
-    }
-
-
-def _identity(row: Mapping[str, Any]) -> Identity:
-    evidence = {int(i): x for i, x in json.loads(row["evidence"]).items()}
-    return Identity(
-        row["instance"], row["family"], row["split"], json.loads(row["parameters"]), evidence
-    )
-
-
-def _model(row: Mapping[str, Any]) -> FactorGraph:
-    """Model from the arrow values of its row; arrays are not taken apart into numbers."""
-
-    def array(key: str) -> Any:
-        return row[key].values.to_numpy(zero_copy_only=False)
-
-    flat = Wiring(
-        array("cards"), array("scope_start"), array("scope"), array("table_start"), array("values")
-    )
-    names = row["names"].as_py()
-    return unwire(flat, FactorGraph(flat.cards, (), (), None if names is None else tuple(names)))
-
-
-def _answer_row(name: str, label: Label) -> dict[str, Any]:
-    worst = 0.0 if label.std_error is None else float(np.max(label.std_error, initial=0.0))
-    s_hat = 0.0 if label.s_hat is None else float(np.max(label.s_hat, initial=0.0))
-    return {
-        "instance": name,
-        "method": label.method,
-        "log_z": label.log_z,
-        "log_z_error": label.log_z_error,
-        "r_hat": label.r_hat,
-        "max_std_error": worst,
-        "max_s_hat": s_hat,
-        "seconds": label.seconds,
-        "checks": json.dumps(dict(label.checks), sort_keys=True),
-    }
-
-
-def _marginal_rows(name: str, label: Label) -> list[dict[str, Any]]:
-    return [
-        {
-            "instance": name,
-            "variable": i,
-            "probs": row.tolist(),
-            "std_error": None if label.std_error is None else label.std_error[i].tolist(),
-            "s_hat": 0.0 if label.s_hat is None else float(label.s_hat[i]),
-            "ess": None if label.ess is None else float(label.ess[i]),
-            "method": label.method,
+        for identity, model in instances:
+            if identity.name in seen:
+                raise IcgiError(f"two instances are called {identity.name!r}; names identify them")
+            seen.add(identity.name)
+            rows.append(model_row(identity, model))
+            size += len(rows[-1]["values"])
+            families[identity.family] = families.get(identity.family, 0) + 1
+            if len(rows) == SHARD or size > NUMBERS:
+                shards.append(_write_shard(folder, "models", len(shards), rows))
+                rows, size = [], 0
+        if rows:
+            shards.append(_write_shard(folder, "models", len(shards), rows))
+        manifest = {
+            "format": FORMAT,
+            "description": description,
+            "icgi": __version__,
+            "source": source,
+            "instances": len(seen),
+            "families": families,
+            "labelling": [],
+            "models": shards,
+            "answers": [],
+            "marginals": [],
         }
-        for i, row in enumerate(label.probs)
-    ]
-
-
-def _label(answer: Mapping[str, Any], rows: list[dict[str, Any]]) -> Label:
-    rows = sorted(rows, key=lambda row: row["variable"])
-    exact = all(row["std_error"] is None for row in rows)
-    return Label(
-        np.array([row["probs"] for row in rows]),
-        answer["method"],
-        answer["log_z"],
-        None if exact else np.array([row["std_error"] for row in rows]),
-        None if exact else np.array([row["s_hat"] for row in rows]),
-        answer["log_z_error"],
-        answer["r_hat"],
-        answer["seconds"],
-        json.loads(answer["checks"]),
-        None if exact else np.array([row["ess"] for row in rows], dtype=np.float64),
-    )
+        _write_manifest(folder, manifest)
+    except BaseException:
+        for shard in shards:
+            with suppress(OSError):
+                (folder / shard["file"]).unlink()
+        raise
 
 
 def _write_shard(
     folder: Path, kind: str, number: int, rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    import pyarrow as pa
-
+    pa = require_extra("pyarrow", "data", "a labelled set")
+    parquet = require_extra("pyarrow.parquet", "data", "a labelled set")
     path = folder / f"{kind}-{number:05}.parquet"
-    draft = path.with_suffix(".partial")
-    table = pa.Table.from_pylist(rows, schema=_schema(kind))
-    _parquet().write_table(table, draft, compression="zstd")
-    draft.replace(path)
-    return {"file": path.name, "rows": len(rows), "sha256": _digest(path)}
-
-
-def _schema(kind: str) -> Any:
-    import pyarrow as pa
-
-    text, real, whole = pa.string(), pa.float64(), pa.int64()
-    columns: dict[str, dict[str, Any]] = {
-        "models": {
-            "instance": text, "family": text, "split": text, "parameters": text,
-            "evidence": text, "variables": whole, "sha256": text, "names": pa.list_(text),
-            "cards": pa.list_(whole), "scope_start": pa.list_(whole), "scope": pa.list_(whole),
-            "table_start": pa.list_(whole), "values": pa.list_(real),
-        },
-        "answers": {
-            "instance": text, "method": text, "log_z": real, "log_z_error": real, "r_hat": real,
-            "max_std_error": real, "max_s_hat": real, "seconds": real, "checks": text,
-        },
-        "marginals": {
-            "instance": text, "variable": whole, "probs": pa.list_(real),
-            "std_error": pa.list_(real), "s_hat": real, "ess": real, "method": text,
-        },
-    }  # fmt: skip
-    return pa.schema(list(columns[kind].items()))
+    table = pa.Table.from_pylist(rows, schema=schema(kind))
+    with _draft(path) as draft:
+        parquet.write_table(table, draft, compression="zstd")
+    return {"file": path.name, "rows": len(rows), "sha256": digest(path)}
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    draft = folder / "manifest.json.partial"
-    draft.write_text(json.dumps(manifest, indent=1) + "\n")
-    draft.replace(folder / "manifest.json")
+    with _draft(folder / "manifest.json") as draft:
+        draft.write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+@contextmanager
+def _draft(path: Path) -> Iterator[Path]:
+    """Write to a draft that takes the name of the file when it is whole and on the disk."""
+    draft = path.with_name(path.name + ".partial")
+    try:
+        yield draft
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise IcgiError(
+            f"{path} could not be written ({error.strerror or error}); what was there before is "
+            "kept: make room and run again"
+        ) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    if folder.is_file():
+        raise ModelFormatError(f"{folder} is a file; a labelled set is a folder, see icgi label")
+    if not path.is_file():
+        raise ModelFormatError(
+            f"{folder} is no labelled set: it has no manifest.json; see icgi label"
+        )
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{path} is not JSON: {error}") from error
+    except OSError as error:
+        raise ModelFormatError(f"{path} cannot be read ({error.strerror})") from error
+    if not isinstance(manifest, dict):
+        raise ModelFormatError(f"{path} is no manifest of a labelled set; restore it")
+    if manifest.get("format") != FORMAT:
+        raise ModelFormatError(
+            f"{path} has format {manifest.get('format')!r}, this version reads {FORMAT}"
+        )
+    manifest.setdefault("labelling", [])
+    mistake = _manifest_mistake(manifest)
+    if mistake:
+        raise ModelFormatError(f"{path} is damaged: {mistake}; restore it")
+    for shard in (shard for kind in KINDS for shard in manifest[kind]):
+        inside(folder, shard["file"], path.name)
+    return manifest
+
+
+def _manifest_mistake(manifest: Mapping[str, Any]) -> str:
+    """What is wrong with the types of a manifest, or nothing."""
+    kinds: dict[str, type] = {"description": str, "instances": int, "labelling": list}
+    for key, kind in {**kinds, **dict.fromkeys(KINDS, list)}.items():
+        if type(manifest.get(key)) is not kind:
+            return f"{key!r} is missing or not of the type {kind.__name__}"
+    wanted = {"file": str, "rows": int, "sha256": str}
+    for shard in (shard for name in KINDS for shard in manifest[name]):
+        if type(shard) is not dict or {k: type(shard.get(k)) for k in wanted} != wanted:
+            return "an entry for a file does not have its name, its rows and its sha256"
+    if len(manifest["answers"]) != len(manifest["marginals"]):
+        return "not as many files of marginals as of answers"
+    return "a negative number of instances" if manifest["instances"] < 0 else ""

@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.elimination.layout import Layout
 from icgi.elimination.passes import Cut, Tape
-from icgi.elimination.potentials import Potentials
-from icgi.elimination.run import Pass, both_passes, distance
-from icgi.inference import Budget
+from icgi.elimination.potentials import Potentials, weights
+from icgi.elimination.run import OutOfTimeError, Pass, both_passes, distance
+from icgi.model.graph import FloatArray
 
 # The range of log ⟨F_t, B_t⟩ over the steps and the change between passes track the true error over
 # ten orders of magnitude (docs/engines/ttve.md); above this an answer is not trusted.
 SOUND_SPREAD = 0.05
-WRECK_SPREAD = 0.5
+UNUSABLE_SPREAD = 0.5
+UNCUT_ONCE = 1e-6  # discarded weight of a single pair of passes, whose change is not known
 EXACT_SHARE = 1e-13  # discarded weight that is rounding
 _UNCUT = 1e-9  # discarded weight that no missing rank explains
+_SECONDS_PER_WIDE = 3e-4  # to turn a wide factor into a train
 _LEAST_ANGLE = math.log(1e-5)  # cancellation that leaves ten digits
-
-
-class Clock:
-    """Seconds left of a budget."""
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self._end = time.perf_counter() + budget.seconds
-
-    @property
-    def spent(self) -> bool:
-        """Whether the budget's seconds are over."""
-        return self.left <= 0.0
-
-    @property
-    def left(self) -> float:
-        """Seconds left."""
-        return self._end - time.perf_counter()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +32,7 @@ class Attempt:
     layout: Layout
     cut: Cut
     last: Pass
-    history: list[Pass]
+    history: list[FloatArray]  # marginals n k of every complete pair of passes
     annealed: bool
 
     @property
@@ -60,19 +44,20 @@ class Attempt:
     def sound(self) -> bool:
         """Whether the answer passes its own checks."""
         # after a single pass the change is not known: then next to nothing may have been cut
-        calm = self.change <= SOUND_SPREAD or (len(self.history) == 1 and self.last.eps_max < 1e-6)
+        once = len(self.history) == 1 and self.last.eps_max < UNCUT_ONCE
+        calm = self.change <= SOUND_SPREAD or once
         return self.last.negative == 0.0 and self.last.spread <= SOUND_SPREAD and calm
 
     @property
-    def wreck(self) -> bool:
+    def unusable(self) -> bool:
         """Whether the answer is not even roughly right."""
-        return self.last.negative > 0.0 or not self.last.spread < WRECK_SPREAD
+        return self.last.negative > 0.0 or not self.last.spread < UNUSABLE_SPREAD
 
     @property
     def change(self) -> float:
         """Distance of the marginals of the last two pairs of passes; NaN if there is one."""
         past = self.history
-        return distance(past[-1].probs, past[-2].probs) if len(past) > 1 else math.nan
+        return distance(past[-1], past[-2]) if len(past) > 1 else math.nan
 
     @property
     def exact(self) -> bool:
@@ -115,27 +100,41 @@ def attempt(
     pots: Potentials,
     layout: Layout,
     cut: Cut,
-    clock: Clock,
+    deadline: Deadline,
     *,
     iterations: int,
     arithmetic: str,
     anneal: bool = False,
-) -> Attempt:
-    """Passes in turn until the spread of log Z stops falling."""
-    env = _annealed(pots, layout, cut._replace(qr=False), clock) if anneal else None
-    done: list[Pass] = []
-    limit = max(1, min(iterations, clock.budget.sweeps()))
-    for k in range(limit):
-        qr = arithmetic == "qr" or (arithmetic == "auto" and (k > 0 or limit == 1))
-        done.append(both_passes(pots, layout, cut._replace(qr=qr), env))
-        env = done[-1].backward
-        if clock.spent:
+) -> Attempt | None:
+    """Passes in turn until the spread of log Z stops falling; None where not one was completed.
+
+    Of the passes only the best and the last are kept: their tapes are what takes the memory.
+    """
+    if _SECONDS_PER_WIDE * len(pots.wide) >= deadline.left:
+        return None
+    env = _annealed(pots, layout, cut._replace(qr=False), deadline) if anneal else None
+    numbers = weights(pots, layout)
+    best: Pass | None = None
+    before = math.inf  # spread of the pair of passes before
+    history: list[FloatArray] = []
+    for k in range(iterations):
+        qr = arithmetic == "qr" or (arithmetic == "auto" and (k > 0 or iterations == 1))
+        try:
+            done = both_passes(
+                pots, layout, cut._replace(qr=qr), env, deadline=deadline, numbers=numbers
+            )
+        except OutOfTimeError:
             break
-        if qr and done[-1].eps_max <= EXACT_SHARE and k > 0:
+        env = done.backward
+        history.append(done.probs)
+        if best is None or badness(done) <= badness(best):
+            best = done
+        if qr and done.eps_max <= EXACT_SHARE and k > 0:
             break
-        if k >= 2 and not done[-1].spread < 0.7 * done[-2].spread:
+        if k >= 2 and not done.spread < 0.7 * before:
             break
-    return Attempt(layout, cut, min(done[::-1], key=badness), done, anneal)
+        before = done.spread
+    return None if best is None else Attempt(layout, cut, best, history, anneal)
 
 
 def badness(done: Pass) -> tuple[float, float]:
@@ -143,14 +142,17 @@ def badness(done: Pass) -> tuple[float, float]:
     return (done.negative, done.spread)
 
 
-def _annealed(pots: Potentials, layout: Layout, cut: Cut, clock: Clock) -> Tape | None:
+def _annealed(pots: Potentials, layout: Layout, cut: Cut, deadline: Deadline) -> Tape | None:
     """Environment from hotter models: raise the scale while passes stay sound, else halve steps."""
     env: Tape | None = None
     scale, step = 0.0, 0.2
-    while step > 0.02 and scale < 1.0 and not clock.spent:
+    while step > 0.02 and scale < 1.0:
         ahead = min(1.0, scale + step)
-        done = both_passes(pots, layout, cut, env, ahead)
-        if done.negative == 0.0 and done.spread < WRECK_SPREAD:
+        try:
+            done = both_passes(pots, layout, cut, env, ahead, deadline=deadline)
+        except OutOfTimeError:
+            break
+        if done.negative == 0.0 and done.spread < UNUSABLE_SPREAD:
             env, scale = done.backward, ahead
             step = min(1.3 * step, 0.3)
         else:

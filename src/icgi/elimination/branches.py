@@ -2,8 +2,8 @@
 
 p = Σ_c Z_c p_c / Σ_c Z_c over all states c of any set of variables. A model with a few spins held
 is warmer than the whole: its trains need less rank. The error of the mixture is about Σ share ·
-spread; the leaf that may add most to it is split next. log Z of a wreck can be wrong by several
-units, so a leaf that fails its checks may weigh e^doubt times what it says.
+spread; the leaf that may add most to it is split next. log Z of an unusable answer can be wrong by
+several units, so a leaf that fails its checks may weigh e^doubt times what it says.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from icgi.elimination.attempts import SOUND_SPREAD, Clock
+from icgi.clock import Deadline
+from icgi.elimination.attempts import SOUND_SPREAD, UNCUT_ONCE
 from icgi.elimination.potentials import Potentials, potentials
 from icgi.errors import EvidenceError
 from icgi.inference import Marginals, Status
 from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph, FloatArray
 
-_GUESS = 6.0  # log Z of a wreck may be wrong by this much
+_GUESS = 6.0  # log Z of an unusable answer may be wrong by this much
 _MOST_UNSOUND = 0.01  # share · doubt of unsound leaves in an answer that is called sound
 _MOST_STATES = 8  # of a variable to enumerate
 
@@ -36,7 +37,7 @@ class Leaf:
     @property
     def sound(self) -> bool:
         """Whether the leaf's own checks passed."""
-        return self.answer.status in (Status.EXACT, Status.CONVERGED)
+        return passes_checks(self.answer)
 
     @property
     def log_z(self) -> float:
@@ -56,8 +57,22 @@ class Leaf:
             return self.spread
         stats = self.answer.stats
         found = max(stats.get("spread", math.inf), stats.get("change", math.inf))
-        wreck = stats.get("negative", 1.0) > 0.0 or math.isnan(stats.get("change", math.nan))
-        return _GUESS if wreck else min(found, _GUESS)
+        unusable = stats.get("negative", 1.0) > 0.0 or math.isnan(stats.get("change", math.nan))
+        return _GUESS if unusable else min(found, _GUESS)
+
+
+def passes_checks(answer: Marginals) -> bool:
+    """Whether trains agree with themselves, however large the error that they estimate.
+
+    In a mixture a leaf's error counts by its weight.
+    """
+    if answer.status.trusted:
+        return True
+    stats = answer.stats
+    calm = stats.get("change", math.nan) <= SOUND_SPREAD
+    calm |= stats.get("passes") == 1.0 and stats.get("eps_max", 1.0) < UNCUT_ONCE
+    usable = stats.get("passes", 0.0) > 0.0 and stats.get("negative", 1.0) == 0.0
+    return calm and usable and stats.get("spread", math.inf) <= SOUND_SPREAD
 
 
 def branch(
@@ -66,27 +81,32 @@ def branch(
     solve: Callable[[Evidence], Marginals],
     most: int,
     target: float,
-    clock: Clock,
+    deadline: Deadline,
 ) -> list[Leaf]:
     """Leaves of a conditioning tree, at most `most`, until Σ share · spread is below `target`."""
     leaves = [Leaf({}, root)]
-    while len(leaves) < most and not clock.spent:
+    while len(leaves) < most and not deadline.passed:
         errors = _errors(leaves)
         if errors.sum() <= target:
             break
         for k in np.argsort(-errors).tolist():
-            variable = _loudest(model, leaves[k])
+            variable = _branching_variable(model, leaves[k])
             if variable is not None:
                 break
         else:
             break
         leaf = leaves.pop(k)
+        parts = []
         for state in range(int(model.cards[variable])):
             held = {**leaf.evidence, variable: state}
             try:
-                leaves.append(Leaf(held, solve(held)))
+                parts.append(Leaf(held, solve(held)))
             except EvidenceError:  # this state has no weight at all
                 continue
+        if deadline.passed:  # some of these are unfinished: the leaf they come from counts
+            leaves.append(leaf)
+            break
+        leaves += parts
     return leaves
 
 
@@ -126,7 +146,7 @@ def combined(leaves: list[Leaf]) -> Marginals:
     return Marginals(np.asarray(probs), status, total, stats=stats)
 
 
-def _loudest(model: FactorGraph, leaf: Leaf) -> int | None:
+def _branching_variable(model: FactorGraph, leaf: Leaf) -> int | None:
     """Free variable of strong interactions and uncertain state; None if all are held or wide."""
     free = condition(model, leaf.evidence).model
     probs = leaf.answer.probs

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.errors import EvidenceError
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 
@@ -26,19 +27,28 @@ class Collected:
     log_constant: float
 
 
-def eliminate_dense(model: FactorGraph, order: IntArray) -> tuple[FloatArray, float]:
+def eliminate_dense(
+    model: FactorGraph, order: IntArray, deadline: Deadline | None = None
+) -> tuple[FloatArray, float] | None:
     """Marginals n k and log Z along an order: collect into buckets, then distribute.
 
-    Works on logarithms throughout, so any range of potentials and true zeros are fine.
+    Works on logarithms throughout, so any range of potentials and true zeros are fine. None where
+    the deadline passes meanwhile.
     """
-    collected = collect(model, order)
+    collected = collect(model, order, deadline)
+    if collected is None:
+        return None
     probs = np.zeros((model.n_variables, model.max_states))
-    distribute(collected, {}, probs)
+    if not distribute(collected, {}, probs, deadline):
+        return None
     return probs, collected.log_constant
 
 
-def collect(model: FactorGraph, order: IntArray) -> Collected:
-    """Eliminate the variables of `order`, all or some of the model's."""
+def collect(
+    model: FactorGraph, order: IntArray, deadline: Deadline | None = None
+) -> Collected | None:
+    """Eliminate the variables of `order`, all or some of the model's; None if out of time."""
+    deadline = deadline or Deadline()
     n = model.n_variables
     when = n + np.arange(n)
     when[order] = np.arange(len(order))
@@ -56,6 +66,8 @@ def collect(model: FactorGraph, order: IntArray) -> Collected:
     tables: dict[int, FloatArray] = {}
     messages: dict[int, FloatArray] = {}
     for v in order.tolist():
+        if deadline.passed:
+            return None
         scope = tuple(sorted({v}.union(*(s for s, _ in buckets[v])), key=rank.__getitem__))
         table = np.zeros([int(model.cards[i]) for i in scope])
         for part, values in buckets[v]:
@@ -75,14 +87,22 @@ def collect(model: FactorGraph, order: IntArray) -> Collected:
     return Collected(order, scopes, tables, messages, rest, constant)
 
 
-def distribute(collected: Collected, given: Mapping[int, FloatArray], probs: FloatArray) -> None:
-    """Fill in the marginals n k of all eliminated variables, the last one first.
+def distribute(
+    collected: Collected,
+    given: Mapping[int, FloatArray],
+    probs: FloatArray,
+    deadline: Deadline | None = None,
+) -> bool:
+    """Fill in the marginals n k of all eliminated variables, last one first; False if out of time.
 
     p(v, N) = p(N) · ψ(v, N) / Σ_v ψ(v, N); `given` holds log p(N), up to a constant, for each v all
     of whose neighbours stay.
     """
     beliefs: dict[int, FloatArray] = {}
+    deadline = deadline or Deadline()
     for v in collected.order[::-1].tolist():
+        if deadline.passed:
+            return False
         scope, message = collected.scopes[v], collected.messages[v]
         belief: FloatArray = np.zeros(())
         if len(scope) > 1 and scope[1] in beliefs:
@@ -97,6 +117,7 @@ def distribute(collected: Collected, given: Mapping[int, FloatArray], probs: Flo
         beliefs[v] = collected.tables[v] + correction
         mass = np.exp(_log_sum(beliefs[v], tuple(range(1, len(scope)))))
         probs[v, : mass.size] = mass / mass.sum()
+    return True
 
 
 def _aligned(part: tuple[int, ...], values: FloatArray, scope: tuple[int, ...]) -> FloatArray:

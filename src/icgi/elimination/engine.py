@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
 
-from icgi.elimination.attempts import WRECK_SPREAD, Attempt, Clock, attempt
+from icgi.clock import Deadline
+from icgi.elimination.attempts import UNUSABLE_SPREAD, Attempt, attempt
 from icgi.elimination.batched import batched_passes, same_shape
-from icgi.elimination.branches import branch, combined
+from icgi.elimination.branches import branch, combined, passes_checks
 from icgi.elimination.dense import eliminate_dense
+from icgi.elimination.errors import Signals, estimated_error, standard_errors
 from icgi.elimination.joints import joint_marginals
-from icgi.elimination.layout import Layout
-from icgi.elimination.orders import find_layout, find_layouts
+from icgi.elimination.layout import Layout, bond_cost
+from icgi.elimination.messages import message_marginals, unary_factors
+from icgi.elimination.orders import find_layout, find_layouts, rule_seconds
 from icgi.elimination.passes import Cut
 from icgi.elimination.peel import Peeled, peel
-from icgi.elimination.potentials import Potentials, potentials
-from icgi.elimination.run import NEGATIVE, distance
+from icgi.elimination.potentials import Potentials, potentials, seconds_apart
+from icgi.elimination.run import NEGATIVE, OutOfTimeError, distance
 from icgi.elimination.sampling import Samples, draw, log_potential
 from icgi.errors import BudgetError, IcgiError
 from icgi.inference import Budget, Marginals, Status, infer, require_device
 from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph
-from icgi.model.ising import as_ising
-from icgi.model.ordering import Order, greedy_order
+from icgi.model.ordering import Order, greedy_order, neighbours
 from icgi.model.reduce import components
 
 _DENSE_TOTAL = 2**23  # entries of all dense tables together
@@ -38,11 +40,13 @@ STEEP = 20.0
 # Spread of log Z, or distance of two layouts' answers, above which variables are enumerated.
 _BRANCH_SPREAD = 0.005
 _BRANCH_TARGET = 0.0025
+_SECONDS_PER_FACTOR = 4e-7  # to look at a factor once
 _SPEED = 1e8  # predicted cost that a pair of passes does in a second, roughly
 _LEAST_SETTINGS = {
     "rank": 1, "max_rank": 1, "iterations": 1, "env_weight": 0, "tolerance": 0, "exact_entries": 0,
     "samples": 0, "spread": 0, "layouts": 1, "branches": 0, "steps": 0,
 }  # fmt: skip
+MOST_ERROR = 0.01  # estimated error, on average over the variables, of what is called converged
 _SHARE_FLOOR = 0.02  # effective sample share below which the samples contradict the train
 _RAW_GAP = 0.1  # mean |raw − reweighted| beyond noise that contradicts it, too
 
@@ -84,20 +88,33 @@ class TensorTrainElimination:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Solve every connected part; log Z adds up, the worst status counts."""
-        clock = Clock(budget)
+        clock = _Limits(budget.deadline(), budget)
+        answers = 24.0 * model.n_variables * model.max_states
+        if answers > budget.table_bytes:
+            raise _too_large("the marginals alone", answers, budget)
+        if model.n_variables and _SECONDS_PER_FACTOR * model.n_factors >= clock.left:
+            return _unknown(model)
         probs = np.zeros((model.n_variables, model.max_states))
+        errors = np.zeros_like(probs)
         parts = []
         for part in components(model):
             answer = self._connected(part.model, clock, rng)
-            probs[part.variables, : answer.probs.shape[1]] = answer.probs
+            columns = answer.probs.shape[1]
+            probs[part.variables, :columns] = answer.probs
+            if answer.std_error is not None:
+                errors[part.variables, :columns] = answer.std_error
             parts.append(answer)
         if not parts:
             constant = sum(float(t) for t in model.log_tables)
             return Marginals(probs, Status.EXACT, constant)
+        status = max((p.status for p in parts), key=_SEVERITY.index)
+        known = (model.cards < 2)[:, None] | (np.arange(model.max_states) >= model.cards[:, None])
+        errors[known] = 0.0
         return Marginals(
             probs,
-            max((p.status for p in parts), key=_SEVERITY.index),
+            status,
             _total([p.log_z for p in parts]),
+            std_error=None if status is Status.EXACT else errors,
             stats=_merged(parts),
         )
 
@@ -125,19 +142,19 @@ class TensorTrainElimination:
     ) -> list[Marginals | None]:
         """Answers of batched passes, None where they are not accurate or not needed."""
         order = greedy_order(models[0], "min-fill")
-        spins = as_ising(models[0])
-        even = spins is not None and not spins.fields.any()
-        if 2.0**order.log2_table <= self.exact_entries or even or len(components(models[0])) > 1:
-            return [None] * len(models)
         pots = [potentials(m) for m in models]
-        rank = _affordable(models[0], pots[0], self.rank, budget)
-        layout = find_layout(models[0], pots[0], rank, rng)
+        small = _at_most(order.log2_table, self.exact_entries)
+        if small or _even(pots[0]) or len(components(models[0])) > 1 or not budget.seconds > 0:
+            return [None] * len(models)
+        layout = find_layout(models[0], pots[0], self.rank, rng)
+        rank = _affordable(layout, pots[0], self.rank, _Limits(budget.deadline(), budget))
         cut = Cut(rank, self.env_weight, self.tolerance, True)
         done = batched_passes(pots, layout, cut, self.iterations, str(self.device))
         spread, lowest = done.spread, done.mass.min((1, 2))
         return [
             Marginals(
                 done.probs(k), Status.CONVERGED, float(np.median(done.log_z_steps[k])),
+                std_error=standard_errors(Signals("train", done.probs(k), float(spread[k]))),
                 stats={"spread": float(spread[k]), "eps_max": float(done.eps_max[k]),
                        "rank": float(rank), "negative": 0.0},
             )
@@ -146,34 +163,70 @@ class TensorTrainElimination:
             for k in range(len(models))
         ]  # fmt: skip
 
-    def _connected(self, model: FactorGraph, clock: Clock, rng: Generator) -> Marginals:
-        order = greedy_order(model, "min-fill")
-        most = min(_DENSE_TOTAL, clock.budget.table_bytes // 16)
-        fits = 2.0**order.log2_entries <= most
-        if fits and 2.0**order.log2_table <= self.exact_entries:
-            return _dense(model, order)
-        spins = as_ising(model)
-        if spins is not None and not spins.fields.any() and model.n_variables > 1:
-            return self._mirrored(model, clock, rng)
-        peeled = peel(model, self.steps, most)
+    def _connected(self, model: FactorGraph, clock: _Limits, rng: Generator) -> Marginals:
+        if seconds_apart(model) >= clock.left:
+            return _unknown(model)
+        pots = potentials(model)
+        # what comes now looks at every factor in Python, some of it several times
+        if clock.left <= 10 * _SECONDS_PER_FACTOR * model.n_factors:
+            return _rough(pots, clock)
+        if _even(pots) and model.n_variables > 1:
+            order = _order(model, clock)
+            if not (order is not None and self._small(order, clock)):
+                return self._mirrored(model, clock, rng)
+        else:
+            order = _order(model, clock)
+        if order is not None and self._small(order, clock):
+            return _dense(model, order, clock) or _rough(pots, clock)
+        fits = order is not None and _at_most(order.log2_entries, clock.dense_entries)
+        # of the time, this much is for what may be of no use in the end
+        peeled = peel(model, self.steps, clock.dense_entries, clock.deadline.share(0.3))
         if not len(peeled.kept):
             return peeled.exact()
-        pots = potentials(peeled.core)
-        if fits and max(potentials(model).steepness, pots.steepness) > STEEP:
-            return _dense(model, order)
-        return self._compressed(peeled, pots, order if fits else None, clock, rng)
+        if clock.spent:
+            return _rough(pots, clock)
+        core_pots = potentials(peeled.core) if len(peeled.collected.order) else pots
+        if fits and order and max(pots.steepness, core_pots.steepness) > STEEP:
+            return _dense(model, order, clock) or _rough(pots, clock)
+        early = _rough(pots, clock, 0.1) if self.escalate else None
+        found = self._compressed(peeled, core_pots, order if fits else None, clock, rng)
+        if found is None:
+            return early or _rough(pots, clock)
+        if clock.spent and found.status is Status.DIVERGED:
+            found = replace(found, status=Status.BUDGET_SPENT)
+        # a mixture of branches is better than messages nearly always, docs/engines/ttve.md
+        if early is None or "branches" in found.stats or not _clearly_better(early, found):
+            return found
+        return replace(early, status=found.status, stats={**found.stats, "messages": 1.0})
 
-    def _mirrored(self, model: FactorGraph, clock: Clock, rng: Generator) -> Marginals:
-        """Spins without fields: all marginals are ½; with one spin held, log Z = log 2 + log Z₀."""
+    def _small(self, order: Order, clock: _Limits) -> bool:
+        """Whether dense tables are small enough to be taken without a thought."""
+        fits = _at_most(order.log2_entries, clock.dense_entries)
+        return fits and _at_most(order.log2_table, self.exact_entries)
+
+    def _mirrored(self, model: FactorGraph, clock: _Limits, rng: Generator) -> Marginals:
+        """Spins without fields: all marginals are ½; with one spin held, log Z = log 2 + log Z₀.
+
+        The marginals are exact by symmetry. Without a sound log Z the answer is unfinished.
+        """
         rest = components(condition(model, {0: 0}).model)
         answers = [self._connected(part.model, clock, rng) for part in rest]
-        sound = all(a.status in (Status.EXACT, Status.CONVERGED) for a in answers)
+        leaf = not self.escalate
+        sound = all(a.status.trusted or (leaf and passes_checks(a)) for a in answers)
         log_z = _total([a.log_z for a in answers]) if sound else None
+        status = Status.BUDGET_SPENT
+        if log_z is not None:
+            exact = all(a.status is Status.EXACT for a in answers)
+            status = Status.EXACT if exact else Status.CONVERGED
+        stats = _merged(answers)
+        if "sample_log_z" in stats:
+            stats["sample_log_z"] += math.log(2.0)
         return Marginals(
             np.full((model.n_variables, 2), 0.5),
-            Status.EXACT if all(a.status is Status.EXACT for a in answers) else Status.CONVERGED,
+            status,
             None if log_z is None else log_z + math.log(2.0),
-            stats={**_merged(answers), "symmetric": 1.0},
+            std_error=None if status is Status.EXACT else np.zeros((model.n_variables, 2)),
+            stats={**stats, "symmetric": 1.0},
         )
 
     def _compressed(
@@ -181,65 +234,89 @@ class TensorTrainElimination:
         peeled: Peeled,
         pots: Potentials,
         order: Order | None,
-        clock: Clock,
+        clock: _Limits,
         rng: Generator,
-    ) -> Marginals:
-        """Marginals from trains; where these fail, by an order whose dense tables fit."""
+    ) -> Marginals | None:
+        """Marginals from trains; where these fail, by an order whose dense tables fit.
+
+        None where not one pass could be completed.
+        """
         model, core = peeled.model, peeled.core
-        rank = _affordable(core, pots, self.rank, clock.budget)
+        layouts = find_layouts(
+            core, pots, self.rank, rng, self.layouts if self.escalate else 1,
+            deadline=clock.deadline.share(0.3), most_sites=clock.budget.table_bytes // 100,
+        )  # fmt: skip
+        if not layouts:
+            return None
+        rank = _affordable(layouts[0], pots, self.rank, clock)
+        kept: Marginals | None = None
         while True:
             done: list[Attempt] = []
-            for tried in self._attempts(core, pots, rank, clock, rng):
+            for tried in self._attempts(layouts, pots, rank, clock):
                 done.append(tried)
                 good = tried.sound and tried.last.spread <= self.spread
                 dense = tried.rounded if good else self.escalate and self.exact_entries > 0
                 if order is not None and dense:
-                    return _dense(model, order)
+                    exact = _dense(model, order, clock)
+                    if exact is not None:
+                        return exact
                 if good or clock.spent:
                     break
+            if not done:
+                return kept
             best, *others = sorted(done, key=lambda x: x.badness)
             answer = self._answer(peeled, pots, best, clock, rng)
             apart = [distance(best.last.probs, x.last.probs) for x in others[:1] if x.sound]
             if apart:
                 answer = replace(answer, stats={**answer.stats, "apart": apart[0]})
-            good = answer.status in (Status.EXACT, Status.CONVERGED)
+            good = answer.status.trusted
             good &= max([best.last.spread, *apart]) <= _BRANCH_SPREAD
-            if good or not self.escalate or clock.spent:
-                return answer
-            answer = self._branched(model, answer, rank, clock, rng)
+            if not good and self.escalate and not clock.spent:
+                answer = self._branched(model, answer, rank, clock, rng)
+            # a later answer, perhaps cut short, replaces an earlier one only if clearly better
+            kept = answer if kept is None or _clearly_better(answer, kept) else kept
             wider = 2 * rank <= self.max_rank
-            if answer.status is not Status.DIVERGED or clock.spent or not wider:
-                return answer
+            unfinished = answer.status is Status.DIVERGED
+            if good or not self.escalate or clock.spent or not unfinished or not wider:
+                return kept
             heavy = _bytes(best.layout, pots, 2 * rank) > clock.budget.table_bytes
-            if heavy or 8 * best.layout.cost / _SPEED > clock.left:
-                return answer
+            if heavy or _cost(best.layout, pots, 2 * rank) / _SPEED > clock.left:
+                return kept
             rank *= 2
 
     def _attempts(
-        self, model: FactorGraph, pots: Potentials, rank: int, clock: Clock, rng: Generator
+        self, layouts: list[Layout], pots: Potentials, rank: int, clock: _Limits
     ) -> Iterator[Attempt]:
         """Attempts of growing effort: as given, weaker environment, other layouts, annealed."""
         try_ = partial(
-            attempt, pots, clock=clock, iterations=self.iterations, arithmetic=self.arithmetic
-        )
+            attempt, pots, deadline=clock.deadline, arithmetic=self.arithmetic,
+            iterations=max(1, min(self.iterations, clock.budget.sweeps())),
+        )  # fmt: skip
         cut = Cut(rank, self.env_weight, self.tolerance, True)
         gentle = cut._replace(env_weight=min(1.0, self.env_weight))
-        layouts = find_layouts(model, pots, rank, rng, self.layouts if self.escalate else 1)
         sound = not self.escalate
         for layout in layouts:
-            tried = [try_(layout, cut)]
-            yield tried[0]
-            if not tried[0].sound and self.escalate:
-                tried.append(try_(layout, gentle))
-                yield tried[1]
+            first = try_(layout, cut)
+            if first is None:
+                return
+            yield first
+            tried = [first]
+            if not first.sound and self.escalate:
+                weaker = try_(layout, gentle)
+                if weaker is None:
+                    return
+                tried.append(weaker)
+                yield weaker
             sound |= any(x.sound for x in tried)
-            if self.branches > 1 and self.escalate and all(x.wreck for x in tried):
+            if self.branches > 1 and self.escalate and all(x.unusable for x in tried):
                 return  # conditioning mends what no layout or annealing did, docs/engines/ttve.md
         if not sound:
-            yield try_(layouts[0], gentle, anneal=True)
+            annealed = try_(layouts[0], gentle, anneal=True)
+            if annealed is not None:
+                yield annealed
 
     def _branched(
-        self, model: FactorGraph, root: Marginals, rank: int, clock: Clock, rng: Generator
+        self, model: FactorGraph, root: Marginals, rank: int, clock: _Limits, rng: Generator
     ) -> Marginals:
         """Answer by conditioning on a few variables, each branch in few attempts."""
         leaf = replace(
@@ -248,67 +325,101 @@ class TensorTrainElimination:
         )  # fmt: skip
 
         def solve(held: Evidence) -> Marginals:
-            """Half the rank finds the wrecks, which more rank does not mend; the rest gets all."""
+            """Half the rank finds what no rank mends; the rest gets all of it."""
 
             def run(rank: int, weight: float) -> Marginals:
-                budget = replace(clock.budget, seconds=max(clock.left, 0.0))
+                budget = clock.budget.until(clock.deadline)
                 given = replace(leaf, rank=rank, env_weight=weight)
                 return infer(model, held, given, budget, rng)
 
             found = []
             for weight in sorted({self.env_weight, min(1.0, self.env_weight)}, reverse=True):
                 found.append(run(max(1, rank // 2), weight))
-                if not _wrecked(found[-1]) or clock.spent:
+                if not _unusable(found[-1]) or clock.spent:
                     break
-            best = min(found, key=_wreckage)
+            best = min(found, key=_failure)
             rough = best.stats.get("spread", 0.0) > _BRANCH_TARGET
-            if rough and not _wrecked(best) and not clock.spent:
-                best = min(best, run(rank, weight), key=_wreckage)
+            if rough and not _unusable(best) and not clock.spent:
+                best = min(best, run(rank, weight), key=_failure)
             return best
 
-        found = combined(branch(model, root, solve, self.branches, _BRANCH_TARGET, clock))
+        found = combined(branch(model, root, solve, self.branches, _BRANCH_TARGET, clock.deadline))
         sound = root.status in (Status.EXACT, Status.CONVERGED)
         doubt = max(root.stats["spread"], root.stats.get("apart", 0.0))
-        if sound and found.stats["spread"] + found.stats["unsound"] > doubt:
+        level = found.stats.get("spread", math.inf) + found.stats.get("unsound", 1.0)
+        if found is root or (sound and level > doubt):
             return root
         stats = {**root.stats, **found.stats}
-        if found.status is Status.DIVERGED and clock.spent:
-            return replace(found, status=Status.BUDGET_SPENT, stats=stats)
-        return replace(found, stats=stats)
+        moved = {"root": np.abs(found.probs - root.probs)}
+        band = standard_errors(Signals("branches", found.probs, level, moved))
+        # of leaves that fail their checks nothing is known
+        unsound = found.stats.get("unsound", 1.0)
+        band = np.maximum(band, unsound * standard_errors(Signals("unary", found.probs)))
+        status = found.status
+        if status is not Status.EXACT and estimated_error(band) > MOST_ERROR:
+            status = Status.DIVERGED
+        if status is Status.DIVERGED and clock.spent:
+            status = Status.BUDGET_SPENT
+        exact = status is Status.EXACT
+        found = replace(found, status=status, std_error=None if exact else band, stats=stats)
+        return found if _unusable(root) else min(found, root, key=_expected_error)
 
     def _answer(
-        self, peeled: Peeled, pots: Potentials, best: Attempt, clock: Clock, rng: Generator
+        self, peeled: Peeled, pots: Potentials, best: Attempt, clock: _Limits, rng: Generator
     ) -> Marginals:
         """Best attempt with its checks and its status, and the peeled variables put back."""
         stats = {**best.stats(), "steps": float(peeled.steps)}
+        rough: Attempt | None = None
         if self.halving and not clock.spent and best.cut.rank > 1:
             half = best.cut._replace(rank=best.cut.rank // 2)
             rough = attempt(
-                pots, best.layout, half, clock,
+                pots, best.layout, half, clock.deadline,
                 iterations=self.iterations, arithmetic=self.arithmetic,
             )  # fmt: skip
-            stats["halving"] = distance(rough.last.probs, best.last.probs)
+            if rough is not None:
+                stats["halving"] = distance(rough.last.probs, best.last.probs)
         drawn = True
         if self.samples and not clock.spent:
-            drawn = self._check(peeled.core, pots, best, rng, stats)
-        status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
-        if best.sound and drawn:
-            exact = best.exact and pots.steepness <= STEEP
-            status = Status.EXACT if exact else Status.CONVERGED
-        joints = joint_marginals(pots, best.layout, best.last, peeled.roots)
+            drawn = self._check(peeled.core, pots, best, clock, rng, stats)
+        joints = joint_marginals(pots, best.layout, best.last, peeled.roots, clock.deadline)
         probs = peeled.restore(best.last.probs, joints)
-        return Marginals(probs, status, best.log_z, stats=stats)
+        drawn &= len(joints) == len(peeled.roots)
+        if best.sound and drawn and best.exact and pots.steepness <= STEEP:
+            return Marginals(probs, Status.EXACT, best.log_z, stats=stats)
+        moved = {}
+        if len(best.history) > 1:
+            moved["change"] = np.abs(best.history[-1] - best.history[-2])
+        if rough is not None:
+            moved["halving"] = np.abs(rough.last.probs - best.last.probs)
+        signals = Signals("train", best.last.probs, best.last.spread, moved)
+        errors = standard_errors(signals)
+        if best.unusable:
+            errors = np.maximum(errors, standard_errors(Signals("unary", best.last.probs)))
+        band = peeled.restore_errors(errors, probs)
+        status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
+        if best.sound and drawn and estimated_error(band) <= MOST_ERROR:
+            status = Status.CONVERGED
+        return Marginals(probs, status, best.log_z, std_error=band, stats=stats)
 
     def _check(
         self,
         model: FactorGraph,
         pots: Potentials,
         best: Attempt,
+        clock: _Limits,
         rng: Generator,
         stats: dict[str, float],
     ) -> bool:
-        """Importance weights of samples from the train; whether they agree with the raw answer."""
-        states, log_q = draw(model, pots, best.layout, best.last.forward, self.samples, rng)
+        """Importance weights of samples from the train; whether they agree with the raw answer.
+
+        Without the time to draw them there is nothing to disagree.
+        """
+        try:
+            states, log_q = draw(
+                model, pots, best.layout, best.last.forward, self.samples, rng, clock.deadline
+            )
+        except OutOfTimeError:
+            return True
         drawn = Samples(states, log_q, log_potential(model, states))
         gap = distance(drawn.marginals(model.cards), best.last.probs)
         noise = 1.0 / math.sqrt(max(1.0, drawn.share * self.samples))
@@ -321,49 +432,139 @@ class TensorTrainElimination:
         return drawn.share > _SHARE_FLOOR and gap < _RAW_GAP + 2 * noise
 
 
-def _wreckage(answer: Marginals) -> tuple[float, float]:
+def _failure(answer: Marginals) -> tuple[float, float]:
     """Negative probabilities and spread of one attempt, as it says itself."""
     return answer.stats.get("negative", 0.0), answer.stats.get("spread", 0.0)
 
 
-def _wrecked(answer: Marginals) -> bool:
-    negative, spread = _wreckage(answer)
-    return negative > 0.0 or not spread < WRECK_SPREAD
+def _unusable(answer: Marginals) -> bool:
+    negative, spread = _failure(answer)
+    return negative > 0.0 or not spread < UNUSABLE_SPREAD
 
 
-def _dense(model: FactorGraph, order: Order) -> Marginals:
-    probs, log_z = eliminate_dense(model, np.asarray(order.variables))
-    return Marginals(probs, Status.EXACT, log_z, stats={"dense": 1.0})
+def _dense(model: FactorGraph, order: Order, clock: _Limits) -> Marginals | None:
+    done = eliminate_dense(model, np.asarray(order.variables), clock.deadline)
+    if done is None:
+        return None
+    return Marginals(done[0], Status.EXACT, done[1], stats={"dense": 1.0})
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Time and memory of one answer."""
+
+    deadline: Deadline
+    budget: Budget = field(default_factory=Budget)
+
+    @property
+    def spent(self) -> bool:
+        return self.deadline.passed
+
+    @property
+    def left(self) -> float:
+        return self.deadline.left
+
+    @property
+    def dense_entries(self) -> int:
+        """Entries of all dense tables together: tables, beliefs and scratch take 32 bytes each."""
+        return min(_DENSE_TOTAL, self.budget.table_bytes // 32)
+
+
+def _at_most(log2_entries: float, entries: int) -> bool:
+    """Whether 2^log2_entries is at most so many; the power itself may be out of range."""
+    return entries > 0 and log2_entries <= math.log2(entries)
+
+
+def _order(model: FactorGraph, clock: _Limits) -> Order | None:
+    """Order of a greedy rule, or of a sweep where there is no time for the rule."""
+    edges = len(neighbours(model)[1])
+    complete = edges == model.n_variables * (model.n_variables - 1)
+    quick = not complete and rule_seconds(edges) > 0.3 * clock.left
+    rule = "smallest-front" if quick or complete else "min-fill"
+    return greedy_order(model, rule, seconds=0.5 * clock.left)
+
+
+def _even(pots: Potentials) -> bool:
+    """Whether a model has spins only, no zeros, and no field: it equals its mirror image."""
+    free = pots.cards == 2
+    plain = free.all() and not pots.wide and bool(np.isfinite(pots.pair).all())
+    return bool(plain) and np.array_equal(pots.unary[:, 0], pots.unary[:, 1])
+
+
+def _unknown(model: FactorGraph) -> Marginals:
+    """Answer where there was no time for anything: what the factors of one variable say."""
+    probs = unary_factors(model)
+    band = standard_errors(Signals("unary", probs))
+    return Marginals(probs, Status.BUDGET_SPENT, std_error=band, stats={"passes": 0.0})
+
+
+def _rough(pots: Potentials, clock: _Limits, share: float = 1.0) -> Marginals:
+    """Answer where no train was finished: messages over pairs, or the unary parts.
+
+    Takes at most a share of the time that is left.
+    """
+    heard = not (pots.wide or clock.spent)
+    probs, at_rest = message_marginals(pots, clock.deadline.share(share))
+    way = ("fixed point" if at_rest else "messages") if heard else "unary"
+    band = standard_errors(Signals(way, probs))
+    return Marginals(probs, Status.BUDGET_SPENT, std_error=band, stats={"passes": 0.0})
+
+
+def _expected_error(answer: Marginals) -> tuple[bool, float]:
+    """What answers are compared by: whether they are trusted, then their estimated error."""
+    return not answer.status.trusted, estimated_error(answer.std_error)
+
+
+def _clearly_better(answer: Marginals, other: Marginals) -> bool:
+    """Whether an answer is trusted and the other not, or states less error by a fifth."""
+    doubtful, error = _expected_error(answer)
+    other_doubtful, other_error = _expected_error(other)
+    return (doubtful, error) < (other_doubtful, 0.8 * other_error)
+
+
+def _too_large(what: str, needed: float, budget: Budget) -> BudgetError:
+    return BudgetError(
+        f"{what} need {needed / 1e6:.0f} MB and the budget allows "
+        f"{budget.table_bytes / 1e6:.0f} MB; give it a larger memory budget, or use a "
+        "message-passing engine"
+    )
 
 
 _SEVERITY = [Status.EXACT, Status.CONVERGED, Status.BUDGET_SPENT, Status.DIVERGED]
 
 
 def _bytes(layout: Layout, pots: Potentials, rank: int) -> float:
-    """Upper bound of the two tapes and the largest working arrays."""
-    cores = float(pots.cards[layout.site].sum()) * rank**2
+    """Upper bound of what passes hold: tapes of three pairs while they grow, tables, scratch."""
+    d = pots.cards[layout.site].astype(float)
+    right = np.where(layout.caps >= 0, np.exp2(np.minimum(layout.caps, np.log2(rank))), rank)
+    left = np.concatenate([[rank], right[:-1]])
+    left[layout.site_start[:-1]] = rank
+    owner = np.repeat(layout.step_variable, np.diff(layout.site_start))
+    states = np.where(owner >= 0, pots.cards[np.maximum(owner, 0)], 1)
     carried = float(pots.cards.max(initial=1)) * rank
     longest = float(np.diff(layout.site_start).max(initial=1))
-    return 8.0 * (2 * cores + 2 * longest * carried**2)
+    tables = float((d * states**2).sum())
+    lists = 6.0 * len(layout.site)
+    return 8.0 * (6 * float((d * left * right).sum()) + tables + 2 * longest * carried**2 + lists)
 
 
-def _affordable(model: FactorGraph, pots: Potentials, rank: int, budget: Budget) -> int:
+def _cost(layout: Layout, pots: Potentials, rank: int) -> float:
+    return bond_cost(pots.cards, layout.step_variable, layout.site_start, layout.caps, rank)
+
+
+def _affordable(layout: Layout, pots: Potentials, rank: int, clock: _Limits) -> int:
     """Largest rank up to the wanted one whose tapes fit the memory and whose passes fit the time.
 
-    Of the seconds a quarter is for the first pair of passes.
+    Of the seconds left a quarter is for the first pair of passes.
     """
-    layout = find_layout(model, pots, rank, np.random.default_rng(0), restarts=0)
-    cost = layout.cost
+    allowed = clock.budget.table_bytes
     while rank > 1 and (
-        _bytes(layout, pots, rank) > budget.table_bytes or cost / _SPEED > budget.seconds / 4
+        _bytes(layout, pots, rank) > allowed or _cost(layout, pots, rank) / _SPEED > clock.left / 4
     ):
-        rank, cost = rank // 2, cost / 8
+        rank //= 2
     needed = _bytes(layout, pots, rank)
-    if needed > budget.table_bytes:
-        raise BudgetError(
-            f"even rank-one trains need {needed / 1e6:.0f} MB and the budget allows "
-            f"{budget.table_bytes / 1e6:.0f} MB; raise --memory, or use a message-passing engine"
-        )
+    if needed > allowed:
+        raise _too_large("even rank-one trains", needed, clock.budget)
     return rank
 
 
@@ -372,7 +573,7 @@ def _total(values: list[float | None]) -> float | None:
     return float(sum(known)) if len(known) == len(values) else None
 
 
-_LEAST = {"sample_share", "angle"}
+_LEAST = {"sample_share", "angle", "passes"}
 _ADDED = {"eps_sum", "drift", "spread", "predicted_cost", "sample_log_z", "steps"}
 
 

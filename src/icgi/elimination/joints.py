@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.elimination.layout import Layout
 from icgi.elimination.passes import Tape, Weights
 from icgi.elimination.potentials import Potentials, weights
@@ -21,9 +22,16 @@ Scope = tuple[int, ...]
 
 
 def joint_marginals(
-    pots: Potentials, layout: Layout, done: Pass, scopes: Iterable[Scope]
+    pots: Potentials,
+    layout: Layout,
+    done: Pass,
+    scopes: Iterable[Scope],
+    deadline: Deadline | None = None,
 ) -> dict[Scope, FloatArray]:
-    """Raw joint marginals of scopes of factors: entries sum to one and may be negative."""
+    """Raw joint marginals of scopes of factors: entries sum to one and may be negative.
+
+    Where the deadline passes meanwhile, those that were found until then.
+    """
     when = np.argsort(layout.order)
     wanted: dict[int, list[Scope]] = {}  # by the variable that goes first, one-state ones aside
     for scope in scopes:
@@ -35,6 +43,8 @@ def joint_marginals(
     at: dict[int, int] = {}  # where in the list of sites a frontier variable was last
     out: dict[Scope, FloatArray] = {}
     for t, v in enumerate(layout.step_variable.tolist()):
+        if deadline is not None and deadline.passed:
+            break
         first, end = int(layout.site_start[t]), int(layout.site_start[t + 1])
         at.update(zip(layout.site[first:end].tolist(), range(first, end), strict=True))
         if v in wanted:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import FloatArray, IntArray
 
@@ -26,7 +27,8 @@ class Layout:
     fresh: IntArray  # 1 where the step is the first to touch the variable
     before: IntArray  # s        frontier sites left of the range
     frontier: int  # largest number of sites at a time
-    cost: float  # predicted Σ over bonds in ranges, see `bond_costs`
+    caps: FloatArray  # log₂ of the largest possible bond right of each site, −1 at a range's end
+    cost: float  # predicted Σ over bonds in ranges at the rank laid out for, see `bond_cost`
 
 
 def lay_out(
@@ -36,21 +38,29 @@ def lay_out(
     order: IntArray,
     position: IntArray,
     rank: int,
-) -> Layout:
-    """Lay an elimination out. `stars` are pairs, `wide` larger scopes, both as (starts, flat)."""
-    parts = _lay_out(cards, *stars, *wide, order, position)
+    deadline: Deadline | None = None,
+    most_sites: int = 2**62,
+) -> Layout | None:
+    """Lay an elimination out. `stars` are pairs, `wide` larger scopes, both as (starts, flat).
+
+    None where the deadline passed, or the ranges have more than `most_sites` sites together.
+    """
+    with (deadline or Deadline()).flag() as stop:
+        parts = _lay_out(cards, *stars, *wide, order, position, most_sites, stop)
     (variables, factors, site_start, sites, fresh, before, frontier, caps) = parts
-    cost = bond_cost(cards, variables, site_start, sites, caps, rank)
+    if frontier < 0:
+        return None
+    cost = bond_cost(cards, variables, site_start, caps, rank)
     return Layout(
-        order, position, variables, factors, site_start, sites, fresh, before, int(frontier), cost
-    )
+        order, position, variables, factors, site_start, sites, fresh, before, int(frontier), caps,
+        cost,
+    )  # fmt: skip
 
 
 def bond_cost(
     cards: IntArray,
     variables: IntArray,
     site_start: IntArray,
-    sites: IntArray,
     caps: FloatArray,
     rank: int,
 ) -> float:
@@ -66,7 +76,10 @@ def bond_cost(
 
 
 @kernel
-def _lay_out(cards, near_start, near, wide_start, wide, order, position):  # type: ignore[no-untyped-def]
+def _lay_out(  # type: ignore[no-untyped-def]
+    cards, near_start, near, wide_start, wide, order, position, most_sites, stop
+):
+    """Steps as arrays; with a frontier of −1 where it was left early."""
     n = len(order)
     rank_of = np.empty(n, np.int64)
     for t in range(n):
@@ -95,7 +108,10 @@ def _lay_out(cards, near_start, near, wide_start, wide, order, position):  # typ
     live = np.zeros(n, np.int64)  # 0 untouched, 1 in the frontier, 2 gone
     count, widest, s = 0, 0, 0
     members = np.empty(n, np.int64)
+    touched = np.full(n, -1, np.int64)  # last step that a variable was a member of
     for t in range(n):
+        if stop[0] or site_start[s] > most_sites:
+            return variables, factors, site_start, sites, fresh, before, -1, caps
         v = order[t]
         g = head[v]
         while True:
@@ -118,6 +134,7 @@ def _lay_out(cards, near_start, near, wide_start, wide, order, position):  # typ
             new = 0
             for i in range(k):
                 u = members[i]
+                touched[u] = s
                 if live[u] == 0:
                     j = count
                     while j > 0 and position[act[j - 1]] > position[u]:
@@ -128,11 +145,9 @@ def _lay_out(cards, near_start, near, wide_start, wide, order, position):  # typ
                     live[u] = 3  # fresh
                     new += 1
             for j in range(count):
-                for i in range(k):
-                    if act[j] == members[i]:
-                        lowest = min(lowest, j)
-                        highest = max(highest, j)
-                        break
+                if touched[act[j]] == s:
+                    lowest = min(lowest, j)
+                    highest = max(highest, j)
             # the range keeps a site that was there before, and one that stays
             while old > 0 and highest - lowest + 1 == new and new < count:
                 if highest + 1 < count:

@@ -4,9 +4,12 @@ An order alone is half of the choice. Good positions keep variables that still i
 together, so that ranges are short: a row sweep of a lattice wants its columns side by side.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.random import Generator
 
+from icgi.clock import Deadline
 from icgi.elimination.layout import Layout, lay_out
 from icgi.elimination.potentials import Potentials
 from icgi.kernels import kernel
@@ -31,15 +34,25 @@ def find_layouts(
     rng: Generator,
     count: int,
     restarts: int = 4,
+    deadline: Deadline | None = None,
+    most_sites: int = 2**62,
 ) -> list[Layout]:
-    """Layouts of least predicted cost, at most `count`, no two alike; the best comes first."""
+    """Layouts of least predicted cost, at most `count`, no two alike; the best comes first.
+
+    Orders are tried, quick ones first, while there is time; there may be none at all.
+    """
+    deadline = deadline or Deadline()
     start, neighbour = neighbours(model)
-    orders = _orders(model, pots, start, neighbour, rng, restarts, count)
-    found = [
-        lay_out(model.cards, pots.stars, pots.wides, order, position, rank)
-        for order in orders
-        for position in _positions(order, start, neighbour)
-    ]
+    found = []
+    for order in _orders(model, pots, start, neighbour, rng, restarts, count, deadline):
+        for position in _positions(order, start, neighbour, deadline):
+            layout = lay_out(
+                model.cards, pots.stars, pots.wides, order, position, rank, deadline, most_sites
+            )
+            if layout is not None:
+                found.append(layout)
+        if deadline.passed:
+            break
     found.sort(key=lambda layout: layout.cost)
     chosen: list[Layout] = []
     for layout in found:
@@ -62,27 +75,47 @@ def _orders(
     rng: Generator,
     restarts: int,
     count: int,
-) -> list[IntArray]:
+    deadline: Deadline,
+) -> Iterator[IntArray]:
     n = model.n_variables
-    orders = [np.arange(n)]
     if len(neighbour) == n * (n - 1):  # complete: every order costs the same
-        others = [_spectral(pots)] if count > 1 and n <= _SPECTRAL_LIMIT else []
-        return orders + others + [rng.permutation(n) for _ in range(count - 2)]
-    for heuristic in ("smallest-front", "reverse-cuthill-mckee", "min-fill", "min-degree"):
-        orders.append(np.array(greedy_order(model, heuristic).variables))
-    orders += [np.array(greedy_order(model, "min-fill", rng).variables) for _ in range(restarts)]
-    if n <= _SPECTRAL_LIMIT:
-        orders.append(_spectral(pots))
-    return orders
+        yield np.arange(n)
+        if count > 1 and n <= _SPECTRAL_LIMIT and deadline.left > 1e-9 * n**3:
+            yield _spectral(pots)
+        for _ in range(count - 2):
+            yield rng.permutation(n)
+        return
+    for heuristic in ("smallest-front", "reverse-cuthill-mckee"):
+        yield np.array(greedy_order(model, heuristic, seconds=deadline.left).variables)
+    yield np.arange(n)
+    if n <= _SPECTRAL_LIMIT and deadline.left > 1e-9 * n**3:
+        yield _spectral(pots)
+    # a greedy rule that is interrupted is of little use: there has to be time for it
+    for rule, chance in (("min-fill", None), ("min-degree", None), *[("min-fill", rng)] * restarts):
+        if deadline.left > rule_seconds(len(neighbour)):
+            yield np.array(greedy_order(model, rule, chance, deadline.left).variables)
 
 
-def _positions(order: IntArray, start: IntArray, neighbour: IntArray) -> list[IntArray]:
+def rule_seconds(edges: int) -> float:
+    """Seconds that a greedy rule may take on a sparse graph of so many directed edges."""
+    return 1.5e-5 * edges
+
+
+def _positions(
+    order: IntArray, start: IntArray, neighbour: IntArray, deadline: Deadline
+) -> Iterator[IntArray]:
     along = np.empty(len(order), np.int64)
     along[order] = np.arange(len(order))
     complete = len(neighbour) == len(order) * (len(order) - 1)
     if complete or len(neighbour) * np.sqrt(len(order)) > _PLACEMENT_WORK:
-        return [along]
-    return [along, *(place(order, start, neighbour, late) for late in (False, True))]
+        yield along
+        return
+    for late in (False, True):
+        with deadline.flag() as stop:
+            position = place(order, start, neighbour, late, stop)
+            if not stop[0]:
+                yield position
+    yield along
 
 
 def _spectral(pots: Potentials) -> IntArray:
@@ -102,11 +135,15 @@ def _spectral(pots: Potentials) -> IntArray:
         weight[np.ix_(scope, scope)] += 1.0
     np.fill_diagonal(weight, 0.0)
     laplacian: FloatArray = np.diag(weight.sum(1)) - weight
-    return np.argsort(np.linalg.eigh(laplacian)[1][:, min(1, n - 1)], kind="stable")
+    from scipy.linalg import eigh  # slow to load, and models of one variable need no order
+
+    slowest = min(1, n - 1)
+    mode = eigh(laplacian, subset_by_index=(slowest, slowest), overwrite_a=True)[1][:, 0]
+    return np.argsort(mode if mode[np.argmax(np.abs(mode))] > 0 else -mode, kind="stable")
 
 
 @kernel
-def place(order, start, neighbour, late):  # type: ignore[no-untyped-def]
+def place(order, start, neighbour, late, stop):  # type: ignore[no-untyped-def]
     """Positions by insertion: a newly touched variable goes where it lengthens edges least.
 
     The cost of a gap is the distance to the variable's neighbours in the frontier, plus the edges
@@ -124,6 +161,8 @@ def place(order, start, neighbour, late):  # type: ignore[no-untyped-def]
     crossing = np.zeros(n + 2, np.int64)
     count = 0
     for t in range(n):
+        if stop[0]:
+            return order
         v = order[t]
         k = 0
         if not touched[v]:

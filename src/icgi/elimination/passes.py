@@ -161,11 +161,11 @@ def _gauge_to(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
+def forward(steps, w, tape, cut, stop):  # type: ignore[no-untyped-def]
     """Eliminate everything; `tape` holds B_t. Returns the tape of F'_t, its logs, and the errors.
 
     Errors per step: largest discarded share, summed squared share, drift of the log overlap, and
-    the log of the norm of F'_t.
+    the log of the norm of F'_t. A pass that is stopped has the sign 0 and is of no use.
     """
     cards = steps.cards
     total = len(steps.site)
@@ -197,6 +197,9 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
     count = 0
     log_f, log_norm, sign = 0.0, 0.0, 1.0
     for t in range(count_steps):
+        if stop[0]:
+            sign = 0.0
+            break
         v = steps.variable[t]
         first, end = steps.site_start[t], steps.site_start[t + 1]
         low, m = steps.before[t], end - first
@@ -297,10 +300,11 @@ def forward(steps, w, tape, cut):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def backward(steps, w, tape, logs, cut, record):  # type: ignore[no-untyped-def]
+def backward(steps, w, tape, logs, cut, record, stop):  # type: ignore[no-untyped-def]
     """Walk back; `tape` holds F'_t. Returns masses n k, log Z_t per step, B's tape, errors.
 
-    Errors as in the forward pass, with the norm of B'_t. With `record` false no tape is kept.
+    Errors as in the forward pass, with the norm of B'_t. With `record` false no tape is kept. A
+    pass that is stopped says that log Z is NaN and is of no use.
     """
     cards = steps.cards
     total = len(steps.site)
@@ -332,6 +336,9 @@ def backward(steps, w, tape, logs, cut, record):  # type: ignore[no-untyped-def]
     count = 0
     log_b = 0.0
     for t in range(count_steps - 1, -1, -1):
+        if stop[0]:
+            log_b = np.nan
+            break
         v = steps.variable[t]
         first, end = steps.site_start[t], steps.site_start[t + 1]
         low, m = steps.before[t], end - first

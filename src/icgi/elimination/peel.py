@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.elimination.dense import Collected, collect, distribute
 from icgi.inference import Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
@@ -18,6 +19,7 @@ _LARGEST = 2**18  # entries of one table
 # Messages over two variables leave a core as pairwise as the model was. Wider ones were better on
 # some sparse graphs, no better on others, and worse on pedigrees (docs/engines/ttve.md).
 _NEIGHBOURS = 2
+_INHERITED = 0.7  # of the worst error among the variables it depends on, for p = ½
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,12 +47,15 @@ class Peeled:
         """Marginals n k of the whole model from those of the core and joint ones of its `roots`.
 
         What is negative or impossible in them does not count; where nothing is left, all that is
-        possible counts the same.
+        possible counts the same. Without a joint marginal its variables count as independent.
         """
         given = {}
         for v, scope in self._roots().items():
-            one = len(scope) == 1
-            found = probs[scope[0], : self.core.cards[scope[0]]] if one else joints[scope]
+            found = joints.get(scope)
+            if found is None:
+                found = np.ones(())
+                for i in scope:
+                    found = np.multiply.outer(found, probs[i, : self.core.cards[i]])
             possible = ~np.isneginf(self.collected.messages[v])
             sound = np.where(possible & np.isfinite(found), found, 0.0).clip(0.0)
             sound = sound if sound.any() else 1.0 * possible
@@ -59,6 +64,21 @@ class Peeled:
         out = np.zeros((self.model.n_variables, self.model.max_states))
         out[self.kept, : probs.shape[1]] = probs
         distribute(self.collected, given, out)
+        return out
+
+    def restore_errors(self, errors: FloatArray, probs: FloatArray) -> FloatArray:
+        """Standard errors n k of the whole model from those of the core.
+
+        What an eliminated variable inherits is not known without another pass: it is taken to be
+        as uncertain as the worst of the variables that it depends on.
+        """
+        out = np.zeros_like(probs)
+        out[self.kept, : errors.shape[1]] = errors
+        level = out.max(1, initial=0.0)
+        scopes = self.collected.scopes
+        for v in self.collected.order[::-1].tolist():
+            level[v] = max((level[i] for i in scopes[v][1:]), default=0.0)
+            out[v] = _INHERITED * level[v] * 2.0 * np.sqrt(probs[v] * (1.0 - probs[v]))
         return out
 
     def exact(self) -> Marginals:
@@ -77,16 +97,22 @@ class Peeled:
         }
 
 
-def peel(model: FactorGraph, steps: int | None = None, entries: int = 2**23) -> Peeled:
+def peel(
+    model: FactorGraph,
+    steps: int | None = None,
+    entries: int = 2**23,
+    deadline: Deadline | None = None,
+) -> Peeled:
     """Eliminate `steps` variables, smallest tables first; None: all with few enough neighbours.
 
     No table has more than 2^18 entries, and all of them together have at most `entries`.
     """
-    order = np.array(_cheapest(model, steps, entries), dtype=np.int64)
+    found = [] if steps == 0 else _cheapest(model, steps, entries, deadline or Deadline())
+    order = np.array(found, dtype=np.int64)
     kept = np.setdiff1d(np.arange(model.n_variables), order)
-    collected = collect(model, order)
-    if not len(order):
-        return Peeled(model, model, kept, collected)
+    collected = collect(model, order, deadline) or _nothing(model)
+    if not len(collected.order):
+        return Peeled(model, model, np.arange(model.n_variables), collected)
     number = {int(i): k for k, i in enumerate(kept)}
     core = FactorGraph(
         model.cards[kept],
@@ -96,7 +122,12 @@ def peel(model: FactorGraph, steps: int | None = None, entries: int = 2**23) -> 
     return Peeled(model, core, kept, collected)
 
 
-def _cheapest(model: FactorGraph, steps: int | None, entries: int) -> list[int]:
+def _nothing(model: FactorGraph) -> Collected:
+    """Elimination of no variable at all."""
+    return Collected(np.empty(0, np.int64), {}, {}, {}, [], 0.0)
+
+
+def _cheapest(model: FactorGraph, steps: int | None, entries: int, deadline: Deadline) -> list[int]:
     """Variables in order of elimination: always one of the smallest table."""
     cards = model.cards.tolist()
     start, flat = neighbours(model)
@@ -109,7 +140,7 @@ def _cheapest(model: FactorGraph, steps: int | None, entries: int) -> list[int]:
     heap = [(found, v) for v, found in enumerate(sizes)]
     heapq.heapify(heap)
     order: list[int] = []
-    while heap and (steps is None or len(order) < steps):
+    while heap and (steps is None or len(order) < steps) and not deadline.passed:
         found, v = heapq.heappop(heap)
         if found > min(_LARGEST, entries):
             break

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.elimination.layout import Layout
-from icgi.elimination.passes import Cut, Tape, backward, forward, unary_tape
+from icgi.elimination.passes import Cut, Tape, Weights, backward, forward, unary_tape
 from icgi.elimination.potentials import Potentials, steps_of, weights
 from icgi.model.graph import FloatArray, IntArray
 
@@ -51,18 +52,44 @@ class Pass:
         return np.asarray(raw / raw.sum(1, keepdims=True))
 
 
+class OutOfTimeError(Exception):
+    """The deadline passed during a pass, which is abandoned."""
+
+
 def both_passes(
-    pots: Potentials, layout: Layout, cut: Cut, env: Tape | None = None, scale: float = 1.0
+    pots: Potentials,
+    layout: Layout,
+    cut: Cut,
+    env: Tape | None = None,
+    scale: float = 1.0,
+    *,
+    deadline: Deadline | None = None,
+    numbers: Weights | None = None,
 ) -> Pass:
-    """Eliminate p^scale and walk back; `env` is the backward tape of an earlier pair of passes."""
-    w = weights(pots, layout, scale)
+    """Eliminate p^scale and walk back; `env` is the backward tape of an earlier pair of passes.
+
+    `numbers` are the weights of the model along the layout, where they are known already. Raises
+    `OutOfTimeError` where the deadline passes meanwhile.
+    """
+    w = weights(pots, layout, scale) if numbers is None else numbers
     steps = steps_of(layout, pots.cards)
     tape = unary_tape(steps, w.omega) if env is None else env
-    try:
-        past, logs, log_f, sign, errors_f = forward(steps, w, tape, cut)
-        mass, log_steps, log_b, future, errors_b = backward(steps, w, past, logs, cut, True)
-    except np.linalg.LinAlgError:  # numbers beyond the range of double precision
-        return _lost(pots.cards, unary_tape(steps, w.omega))
+    with (deadline or Deadline()).flag() as stop:
+        try:
+            past, logs, log_f, sign, errors_f = forward(steps, w, tape, cut, stop)
+            mass, log_steps, log_b, future, errors_b = backward(
+                steps, w, past, logs, cut, True, stop
+            )
+        # numbers beyond the range of double precision, or a singular value decomposition that
+        # does not converge: grams need none
+        except (np.linalg.LinAlgError, ValueError):
+            if cut.qr:
+                return both_passes(
+                    pots, layout, cut._replace(qr=False), env, scale, deadline=deadline, numbers=w
+                )
+            return _lost(pots.cards, unary_tape(steps, w.omega))
+        if stop[0]:
+            raise OutOfTimeError
     errors = np.concatenate([errors_f, errors_b])
     eliminates = layout.step_variable >= 0
     angles = (log_steps - errors_f[:, 3] - errors_b[:, 3])[eliminates]

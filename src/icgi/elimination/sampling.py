@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from icgi.clock import Deadline
 from icgi.elimination.layout import Layout
 from icgi.elimination.orders import find_layout
 from icgi.elimination.passes import Cut, Tape
 from icgi.elimination.potentials import Potentials, potentials
-from icgi.elimination.run import both_passes
+from icgi.elimination.run import OutOfTimeError, both_passes
 from icgi.errors import IcgiError
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ising import as_ising
@@ -107,21 +108,23 @@ def draw(
     tape: Tape,
     n: int,
     rng: Generator,
+    deadline: Deadline | None = None,
 ) -> tuple[IntArray, FloatArray]:
     """Configurations s n and log q of one component; for spins, from a mixture with q(−x).
 
     A mode that q misses is often the mirror image of one that it knows. Without fields both count
-    the same, with fields the mirror image gets a small share.
+    the same, with fields the mirror image gets a small share. Raises `OutOfTimeError` where the
+    deadline passes meanwhile.
     """
-    states, log_q = walk(pots, layout, tape, n, rng)
+    states, log_q = walk(pots, layout, tape, n, rng, None, deadline)
     spins = as_ising(model)
     if spins is None:
         return states, log_q
     share = MIRROR_SHARE if spins.fields.any() else 0.5
     turn = np.where(rng.random(n) < share, 1, 0)[:, None] & (model.cards == 2)
     states = states ^ turn
-    _, here = walk(pots, layout, tape, n, rng, states)
-    _, there = walk(pots, layout, tape, n, rng, states ^ (model.cards == 2))
+    _, here = walk(pots, layout, tape, n, rng, states, deadline)
+    _, there = walk(pots, layout, tape, n, rng, states ^ (model.cards == 2), deadline)
     return states, np.logaddexp(np.log1p(-share) + here, np.log(share) + there)
 
 
@@ -132,6 +135,7 @@ def walk(
     n: int,
     rng: Generator,
     given: IntArray | None = None,
+    deadline: Deadline | None = None,
 ) -> tuple[IntArray, FloatArray]:
     """Draw, or with `given` only evaluate: configurations s n and their log q.
 
@@ -150,6 +154,8 @@ def walk(
     one = np.ones((n, 1))
     valid_left = valid_right = 0
     for t in range(len(layout.step_variable) - 1, -1, -1):
+        if deadline is not None and deadline.passed:
+            raise OutOfTimeError
         v = int(layout.step_variable[t])
         first, last = int(layout.site_start[t]), int(layout.site_start[t + 1])
         low = int(layout.before[t])

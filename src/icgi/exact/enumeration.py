@@ -5,11 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from icgi.errors import EvidenceError, UnsupportedModelError
+from icgi.clock import Deadline
+from icgi.errors import BudgetError, EvidenceError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
+from icgi.units import readable_bytes
 
 LIMIT = 2**22
+_HELD = 5  # numbers held for a configuration: weight, number, index, and two on the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +24,16 @@ class Enumerate:
         count = float(np.prod(model.cards, dtype=np.float64))
         if count > LIMIT:
             raise UnsupportedModelError(
-                f"enumerate: {count:.3g} configurations are more than {LIMIT}; use --engine jt"
+                f"enumerate: {count:.3g} configurations are more than {LIMIT}; use jt"
             )
-        log_joint = joint(model)
+        needed = 8 * (_HELD * count + model.n_variables * model.max_states)
+        if needed > budget.table_bytes:
+            raise BudgetError(
+                f"enumerate: {count:.3g} configurations need {readable_bytes(needed)}, the budget "
+                f"is {readable_bytes(budget.table_bytes)}; give a larger memory budget, or use jt"
+            )
+        deadline = budget.deadline()
+        log_joint = joint(model, deadline)
         top = log_joint.max()
         if top == -np.inf:
             raise EvidenceError(
@@ -37,6 +47,7 @@ class Enumerate:
         probs = np.zeros((model.n_variables, model.max_states))
         for i, card in enumerate(axes):
             # reshape first: numpy sums over at most 64 axes, and three are enough
+            _check(deadline)
             block = weights.reshape(int(np.prod(axes[:i])), card, -1)
             probs[i, :card] = block.sum((0, 2)) / total
         return Marginals(
@@ -44,15 +55,24 @@ class Enumerate:
         )
 
 
-def joint(model: FactorGraph) -> np.ndarray:
+def joint(model: FactorGraph, deadline: Deadline | None = None) -> np.ndarray:
     """Log weight of every configuration, the last variable fastest."""
     cards = model.cards
     total = np.zeros(int(np.prod(cards)))
     numbers = np.arange(total.size)
     strides = np.concatenate([np.cumprod(cards[::-1])[::-1][1:], [1]]) if len(cards) else cards
     for scope, table in zip(model.scopes, model.log_tables, strict=True):
+        _check(deadline)
         index = np.zeros(total.size, np.int64)
         for i in scope:
             index = index * cards[i] + numbers // strides[i] % cards[i]
         total += table.ravel()[index]
     return total
+
+
+def _check(deadline: Deadline | None) -> None:
+    if deadline is not None and deadline.passed:
+        raise BudgetError(
+            "enumerate: the seconds were over before all configurations were summed; give more "
+            "seconds, or use jt"
+        )

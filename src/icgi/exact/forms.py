@@ -12,9 +12,9 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.clock import Deadline
+from icgi.exact.forecast import along
 from icgi.exact.junction_tree import solve
 from icgi.exact.signed import another_order, forecast_signed, solve_signed
-from icgi.exact.tree import plan
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ordering import Order, find_order
@@ -23,8 +23,6 @@ from icgi.model.structure.collapse import collapse
 from icgi.model.structure.merge import Merged, merge_copies
 from icgi.model.structure.split import split_products
 
-ENTRIES_PER_SECOND = 3e8  # both passes of the junction tree, measured low on two cores
-PLANNED = 2**36  # separator entries up to which the exact memory is worked out
 EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
 NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
 QUICK = 0.03  # seconds of a form that make looking for another one pointless
@@ -129,10 +127,8 @@ def _plain(name: str, words: str, model: FactorGraph, order: Order, merged: Merg
 
 def _price(model: FactorGraph, order: Order) -> tuple[float, float]:
     """Bytes and seconds of the junction tree."""
-    work = 2.0 * 2.0 ** min(order.log2_entries, 1000.0)
-    if order.message_entries < PLANNED:
-        return float(plan(model, order.variables).bytes_needed), work / ENTRIES_PER_SECOND
-    return 8.0 * order.message_entries, work / ENTRIES_PER_SECOND
+    ahead = along(model, order)
+    return ahead.table_bytes, ahead.seconds
 
 
 def _batches(barren: Barren, plain: Form, rng: Generator, deadline: Deadline) -> Form:

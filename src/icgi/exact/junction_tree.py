@@ -1,21 +1,26 @@
 """Exact marginals by one collect and one distribute pass over a bucket tree."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from icgi.errors import BudgetError, EvidenceError
 from icgi.exact import logpasses, passes
+from icgi.exact.forecast import Forecast, along, forecast, recosted
 from icgi.exact.tree import LARGE, Plan, fill_store, plan
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
-from icgi.model.ordering import Order, cost, find_order
+from icgi.model.ordering import Order
+from icgi.units import readable_seconds
 
 THREADED = 2**17  # cliques above this many entries are cut in two halves, one per thread
+Stop = NDArray[np.uint8]
 HALVES = 2  # always two, whatever the machine, so that answers do not depend on it
 
 
@@ -27,18 +32,38 @@ class JunctionTree:
     nothing was lost to underflow; where it fails, the passes run again on logarithms.
     """
 
-    search_share: float = 0.1  # share of the budget's seconds that the order search may take
+    search_share: float = 0.1  # SEARCH_SHARE of the budget's seconds, for the search of an order
     arithmetic: Literal["auto", "linear", "log"] = "auto"
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
-        """Search an order, check the memory, then collect and distribute."""
-        order = find_order(model, rng, seconds=self.search_share * budget.seconds)
-        return solve(model, order, budget, self.arithmetic)
+        """Search an order, check memory and time, then collect and distribute."""
+        deadline = budget.deadline()
+        ahead = self.forecast(model, budget, rng)
+        return self.along(ahead)(model, budget.until(deadline), rng)
+
+    def forecast(self, model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
+        """Cost of this engine on a model, along the order that it would take."""
+        return forecast(model, budget, rng, self.search_share)
+
+    def along(self, ahead: Forecast) -> "AlongForecast":
+        """Same engine for the model of a forecast, without another search."""
+        return AlongForecast(ahead, self.arithmetic)
 
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> "AlongOrder":
         """Same engine with the order searched once, for many evidences on one model."""
-        order = find_order(model, rng, seconds=self.search_share * budget.seconds)
-        return AlongOrder(order, self.arithmetic)
+        return AlongOrder(self.forecast(model, budget, rng).order, self.arithmetic)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlongForecast:
+    """The junction tree as it was forecast, for the model of that forecast only."""
+
+    ahead: Forecast
+    arithmetic: Literal["auto", "linear", "log"] = "auto"
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Collect and distribute, unless the forecast exceeds the budget."""
+        return run(model, self.ahead, budget, self.arithmetic)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,62 +75,56 @@ class AlongOrder:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Collect and distribute; the cost is that of the order on this (conditioned) model."""
-        order = cost(model, self.order.variables, self.order.heuristic)
-        return solve(model, order, budget, self.arithmetic)
+        deadline = budget.deadline()
+        ahead = recosted(model, self.order)
+        return run(model, ahead, budget.until(deadline), self.arithmetic)
 
 
 def solve(model: FactorGraph, order: Order, budget: Budget, arithmetic: str = "auto") -> Marginals:
     """Exact marginals along a given elimination order."""
-    check_memory(order, 8 * order.message_entries, budget)
-    made = plan(model, order.variables)
-    check_memory(order, made.bytes_needed, budget)
-    found = None if arithmetic == "log" else _linear(model, made)
-    if found is None and arithmetic != "linear":
-        check_memory(order, made.bytes_needed + 16 * made.largest_clique, budget)
-        found = _logarithmic(model, made)
+    deadline = budget.deadline()
+    ahead = along(model, order)
+    return run(model, ahead, budget.until(deadline), arithmetic)
+
+
+def run(model: FactorGraph, ahead: Forecast, budget: Budget, arithmetic: str = "auto") -> Marginals:
+    """Exact marginals as forecast; `BudgetError` where that is beyond the budget."""
+    ahead.refuse_beyond(budget)
+    deadline = budget.deadline()
+    made = ahead.plan or plan(model, ahead.order.variables)
+    with deadline.flag() as stop:
+        found = None if arithmetic == "log" else _linear(model, made, stop)
+        if found is None and arithmetic != "linear" and not stop[0]:
+            ahead = ahead.logarithms
+            ahead.refuse_beyond(replace(budget, seconds=math.inf))
+            found = _logarithmic(model, made, stop)
+    if found is None and (stop[0] or deadline.passed):
+        raise BudgetError(
+            f"exact inference did not end within the {readable_seconds(budget.seconds)} that were "
+            f"left for it; the forecast was {readable_seconds(ahead.seconds)}: give more seconds, "
+            "or use an approximate engine (ttve, pt, gbp, lbp)"
+        )
     if found is None:
         raise EvidenceError("the numbers left the range of linear arithmetic; use arithmetic=auto")
     mass, log_z = found
+    mass /= mass.sum(1, keepdims=True)
     probs = np.empty_like(mass)
-    probs[order.variables] = mass / mass.sum(1, keepdims=True)
+    probs[ahead.order.variables] = mass
     return Marginals(
         probs,
         Status.EXACT,
         log_z,
         stats={
-            "width": order.width,
-            "log2_largest_table": order.log2_table,
+            "width": ahead.order.width,
+            "log2_largest_table": ahead.order.log2_table,
             "table_entries": made.clique_entries,
-            "bytes": made.bytes_needed,
+            "bytes": ahead.table_bytes,
         },
     )
 
 
-def check_memory(order: Order, needed: float, budget: Budget) -> None:
-    """Raise `BudgetError` when exact inference along this order needs more than the budget."""
-    if needed > budget.table_bytes:
-        raise BudgetError(
-            f"exact inference needs {readable_bytes(needed)} for its tables (induced width "
-            f"{order.width}, largest table 2^{order.log2_table:.1f} entries), the budget is "
-            f"{readable_bytes(budget.table_bytes)}; raise --memory, or use an approximate engine "
-            "(ttve, pt, gbp, lbp)"
-        )
-
-
-def readable_bytes(count: float) -> str:
-    """Format a number of bytes as a person says it: 3.4 GB, 10^23 GB."""
-    if count >= 1e300:
-        return "more than 10^290 GB"
-    if count >= 1e15:
-        return f"10^{np.log10(count / 1e9):.0f} GB"
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} bytes"
-
-
-def _linear(model: FactorGraph, made: Plan) -> tuple[FloatArray, float] | None:
-    """Run both passes in linear space; None where a check says that digits may have been lost."""
+def _linear(model: FactorGraph, made: Plan, stop: Stop) -> tuple[FloatArray, float] | None:
+    """Run both passes in linear space; None where digits may have been lost, or stopped."""
     tree = made.tree
     store, shift = fill_store(model, made, log=False)
     count = len(tree.nodes)
@@ -117,42 +136,46 @@ def _linear(model: FactorGraph, made: Plan) -> tuple[FloatArray, float] | None:
     with ThreadPoolExecutor(HALVES) as pool:
         for first, last in spans:
             if large[first]:
-                if not _collect_large(tree, first, store, inverse, log_scale, pool):
+                if not _collect_large(tree, first, store, inverse, log_scale, pool, stop):
                     return None
-            elif not passes.collect_small(tree, first, last, store, inverse, log_scale):
+            elif not passes.collect_small(tree, first, last, store, inverse, log_scale, stop):
                 return None
         _open_roots(made, store, inverse)
         for first, last in reversed(spans):
             if large[first]:
-                if not _distribute_large(tree, first, store, inverse, scratch, mass, pool):
+                if not _distribute_large(tree, first, store, inverse, scratch, mass, pool, stop):
                     return None
-            elif not passes.distribute_small(tree, first, last, store, inverse, scratch[0], mass):
+            elif not passes.distribute_small(
+                tree, first, last, store, inverse, scratch[0], mass, stop
+            ):
                 return None
     return mass, shift + float(log_scale.sum())
 
 
-def _collect_large(tree, node, store, inverse, log_scale, pool) -> bool:  # type: ignore[no-untyped-def]
+def _collect_large(tree, node, store, inverse, log_scale, pool, stop) -> bool:  # type: ignore[no-untyped-def]
     ranges = _cut(passes.outer_blocks(tree, node), tree.clique[node])
-    run = lambda r: passes.sweep_collect(tree, node, store, inverse, *r)  # noqa: E731
+    run = lambda r: passes.sweep_collect(tree, node, store, inverse, *r, stop)  # noqa: E731
     top = max(pool.map(run, ranges) if len(ranges) > 1 else map(run, ranges))
-    if not top > passes.TINY:
+    if stop[0] or not top > passes.TINY:
         return False
     inverse[node] = 1.0 / top
     log_scale[node] = np.log(top)
     return True
 
 
-def _distribute_large(tree, node, store, inverse, scratch, mass, pool) -> bool:  # type: ignore[no-untyped-def]
+def _distribute_large(tree, node, store, inverse, scratch, mass, pool, stop) -> bool:  # type: ignore[no-untyped-def]
     ranges = _cut(passes.outer_blocks(tree, node), tree.clique[node])
     parts = np.zeros((len(ranges), mass.shape[1]))
 
     def run(part: int) -> None:
         passes.sweep_distribute(
-            tree, node, store, inverse, *ranges[part], scratch[part], parts[part]
+            tree, node, store, inverse, *ranges[part], scratch[part], parts[part], stop
         )
 
     for _ in pool.map(run, range(len(ranges))) if len(ranges) > 1 else map(run, range(1)):
         pass
+    if stop[0]:
+        return False
     if len(ranges) > 1:
         _add(scratch[0], scratch[1], _children_entries(tree, node))
     total = parts.sum(0)
@@ -199,12 +222,14 @@ def _open_roots(made: Plan, store: FloatArray, inverse: FloatArray) -> None:
     inverse[roots] = 1.0
 
 
-def _logarithmic(model: FactorGraph, made: Plan) -> tuple[FloatArray, float]:
-    """Run both passes on logarithms: slower, for models whose numbers span more than 10^±150."""
+def _logarithmic(model: FactorGraph, made: Plan, stop: Stop) -> tuple[FloatArray, float] | None:
+    """Run both passes on logarithms: slower, for numbers beyond 10^±150; None if stopped."""
     store, shift = fill_store(model, made, log=True)
     mass = np.zeros((model.n_variables, max(model.max_states, 1)))
     scratch = np.empty(made.scratch_entries)
-    log_z = logpasses.run(made.tree, store, scratch, made.largest_clique, mass)
+    log_z = logpasses.run(made.tree, store, scratch, made.largest_clique, mass, stop)
+    if stop[0]:
+        return None
     if log_z == -np.inf or shift == -np.inf:
         raise EvidenceError(
             "no configuration has non-zero probability; check the evidence against the zeros of "

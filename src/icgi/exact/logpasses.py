@@ -58,10 +58,12 @@ def _log_sum_into(target, buffer, dims, strides, k, shift):  # type: ignore[no-u
 
 
 @kernel
-def _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides):  # type: ignore[no-untyped-def]
+def _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides, stop):  # type: ignore[no-untyped-def]
     m = _dims(tree, node, dims)
     buffer[: tree.clique[node]] = 0.0
     for o in range(tree.op_start[node], tree.op_start[node + 1]):
+        if stop[0]:
+            break
         _strides(tree, node, o, strides)
         k = _merge(dims, strides, m, mdims, mstrides)
         _walk(buffer, store, tree.op_data[o], mdims, mstrides, k, True)
@@ -69,15 +71,17 @@ def _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides):  # t
 
 
 @kernel
-def run(tree, store, scratch, largest, mass):  # type: ignore[no-untyped-def]
+def run(tree, store, scratch, largest, mass, stop):  # type: ignore[no-untyped-def]
     """Both passes; fills `mass` with marginals by elimination time and returns log Z."""
     buffer = np.empty(largest)
-    shift = np.empty(max(largest, len(scratch)))
+    shift = np.empty(max(1, len(scratch)))
     dims, strides = np.empty(512, np.int64), np.empty(512, np.int64)
     mdims, mstrides = np.empty(512, np.int64), np.empty(512, np.int64)
     log_z = 0.0
     for node in tree.nodes:
-        _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides)
+        if stop[0]:
+            return np.nan
+        _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides, stop)
         size = tree.size[node]
         states = tree.clique[node] // size
         out = store[tree.message[node] : tree.message[node] + size]
@@ -98,8 +102,10 @@ def run(tree, store, scratch, largest, mass):  # type: ignore[no-untyped-def]
     if not log_z > -np.inf:
         return -np.inf
     for position in range(len(tree.nodes) - 1, -1, -1):
+        if stop[0]:
+            return np.nan
         node = tree.nodes[position]
-        m = _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides)
+        m = _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides, stop)
         size, entries = tree.size[node], tree.clique[node]
         states = entries // size
         base = tree.message[node]
@@ -118,7 +124,7 @@ def run(tree, store, scratch, largest, mass):  # type: ignore[no-untyped-def]
                 mass[tree.variable[node], x] = total
         for o in range(tree.op_start[node], tree.op_start[node + 1]):
             child = tree.op_child[o]
-            if child < 0:
+            if child < 0 or stop[0]:
                 continue
             count = tree.size[child]
             sums = scratch[:count]

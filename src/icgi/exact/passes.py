@@ -164,12 +164,14 @@ def _clique(tree, node, store, inverse, buffer, dims, strides, mdims, mstrides):
 
 
 @kernel
-def collect_small(tree, first, last, store, inverse, log_scale):  # type: ignore[no-untyped-def]
-    """Messages of the small nodes first..last−1; False when precision may have been lost."""
+def collect_small(tree, first, last, store, inverse, log_scale, stop):  # type: ignore[no-untyped-def]
+    """Messages of the small nodes first..last−1; False when stopped, or digits may be lost."""
     buffer = np.empty(max(LARGE, tree.cards.max()))
     dims, strides = np.empty(512, np.int64), np.empty(512, np.int64)
     mdims, mstrides = np.empty(512, np.int64), np.empty(512, np.int64)
     for position in range(first, last):
+        if stop[0]:
+            return False
         node = tree.nodes[position]
         scale = _clique(tree, node, store, inverse, buffer, dims, strides, mdims, mstrides)
         size = tree.size[node]
@@ -189,7 +191,7 @@ def collect_small(tree, first, last, store, inverse, log_scale):  # type: ignore
 
 
 @kernel
-def distribute_small(tree, first, last, store, inverse, scratch, probs):  # type: ignore[no-untyped-def]
+def distribute_small(tree, first, last, store, inverse, scratch, probs, stop):  # type: ignore[no-untyped-def]
     """Beliefs of the small nodes last−1..first: their marginals, and messages to their children.
 
     A child's message is overwritten by what its parent tells it: (Σ belief) / message.
@@ -198,6 +200,8 @@ def distribute_small(tree, first, last, store, inverse, scratch, probs):  # type
     dims, strides = np.empty(512, np.int64), np.empty(512, np.int64)
     mdims, mstrides = np.empty(512, np.int64), np.empty(512, np.int64)
     for position in range(last - 1, first - 1, -1):
+        if stop[0]:
+            return False
         node = tree.nodes[position]
         _clique(tree, node, store, inverse, buffer, dims, strides, mdims, mstrides)
         size, entries = tree.size[node], tree.clique[node]
@@ -337,7 +341,7 @@ def _block_product(acc, store, kind, pattern, offset, factor, ops, length):  # t
 
 
 @kernel(fastmath=_FAST)
-def sweep_collect(tree, node, store, inverse, low, high):  # type: ignore[no-untyped-def]
+def sweep_collect(tree, node, store, inverse, low, high, stop):  # type: ignore[no-untyped-def]
     """Blocks low..high−1 of a large node's message; returns their largest entry."""
     ops = tree.op_start[node + 1] - tree.op_start[node]
     dims = np.empty(512, np.int64)
@@ -354,6 +358,8 @@ def sweep_collect(tree, node, store, inverse, low, high):  # type: ignore[no-unt
     states = dims[0]
     top = 0.0
     for block in range(low, high):
+        if stop[0]:
+            break
         base = tree.message[node] + block * length
         out = store[base : base + length]
         for x in range(states):
@@ -404,7 +410,7 @@ def _advance(inner, dims, strides, digits, offset, ops):  # type: ignore[no-unty
 
 
 @kernel(fastmath=_FAST)
-def sweep_distribute(tree, node, store, inverse, low, high, scratch, mass):  # type: ignore[no-untyped-def]
+def sweep_distribute(tree, node, store, inverse, low, high, scratch, mass, stop):  # type: ignore[no-untyped-def]
     """Belief of blocks low..high−1 of a large node, summed per child and per state."""
     ops = tree.op_start[node + 1] - tree.op_start[node]
     dims = np.empty(512, np.int64)
@@ -431,6 +437,8 @@ def sweep_distribute(tree, node, store, inverse, low, high, scratch, mass):  # t
     acc = np.empty(length)
     scale = inverse[node]
     for block in range(low, high):
+        if stop[0]:
+            break
         base = tree.message[node] + block * length
         down = store[base : base + length]
         for x in range(dims[0]):

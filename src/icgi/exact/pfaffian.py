@@ -17,7 +17,6 @@ are needed take the place of doubles, in the same code.
 """
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import (
@@ -40,14 +39,17 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from scipy.sparse.linalg import splu
 from scipy.special import expit
 
+from icgi.clock import Deadline
 from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, variable_name
 from icgi.model.ising import IsingArrays, as_ising
+from icgi.units import readable_bytes
 
 NO_FIELD = 1e-13  # fields this small against the couplings are rounding of tables that cancel
 FACE = 4  # larger faces are split by edges of zero coupling: k edges make a k × k block
 SAFE_GROWTH = 650.0  # e^650 times the smallest double is still far below rounding
+EMBEDDING_SECONDS = 2e-4  # of an edge: planarity, faces, signs; measured high
 DECIMAL_SECONDS = 1e-6  # for a product and a sum of 100 digits, measured high
 
 Numbers = NDArray[Any]
@@ -66,10 +68,13 @@ class Pfaffian:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Eliminate the edges of each two-connected part of the graph."""
-        end = time.monotonic() + budget.seconds
+        deadline = budget.deadline()
         spins = _without_fields(model)
-        answers = [_solve(part, self.tolerance, budget, end) for part in _parts(spins)]
-        done = all(answer.difference <= self.tolerance for answer in answers)
+        # the embedding cannot be interrupted; without the time for it, symmetry is all there is
+        started = len(spins.edges) * EMBEDDING_SECONDS <= deadline.left
+        parts = _parts(spins) if started else []
+        answers = [_solve(part, self.tolerance, budget, deadline) for part in parts]
+        done = started and all(answer.difference <= self.tolerance for answer in answers)
         return Marginals(
             _halves(model),
             Status.EXACT if done else Status.BUDGET_SPENT,
@@ -89,7 +94,7 @@ def _without_fields(model: FactorGraph) -> IsingArrays:
     if spins is None:
         raise UnsupportedModelError(
             "pfaffian: this is not an Ising model (two states per variable, factors of at most "
-            "two variables, no zeros); use --engine jt"
+            "two variables, no zeros); use jt"
         )
     scale = 1.0 + np.abs(spins.couplings).max(initial=0.0)
     strong = np.flatnonzero(np.abs(spins.fields) > NO_FIELD * scale)
@@ -97,7 +102,7 @@ def _without_fields(model: FactorGraph) -> IsingArrays:
         raise UnsupportedModelError(
             f"pfaffian: {len(strong)} variables have a field, the first is variable "
             f"{variable_name(model, int(strong[0]))} with {spins.fields[strong[0]]:.3g}; the "
-            "method needs zero fields (evidence on a neighbour is one too); use --engine jt"
+            "method needs zero fields (evidence on a neighbour is one too); use jt"
         )
     return spins
 
@@ -149,15 +154,29 @@ def _pairs(spins: IsingArrays, answers: list[_Answer]) -> dict[tuple[int, int], 
     return pairs
 
 
-def _solve(part: _Part, tolerance: float, budget: Budget, end: float) -> _Answer:
+class _Late(Exception):
+    """The deadline has passed within an elimination."""
+
+
+def _solve(part: _Part, tolerance: float, budget: Budget, deadline: Deadline) -> _Answer:
     """Two orders in doubles; if they differ, decimals of more and more digits."""
+    try:
+        return _solved(part, tolerance, budget, deadline)
+    except _Late:
+        return _unknown(part)
+
+
+def _solved(part: _Part, tolerance: float, budget: Budget, deadline: Deadline) -> _Answer:
     if len(part.number) == 1:
         k = np.where(part.flipped, -part.couplings, part.couplings)
         log_cosh = float(np.logaddexp(k, -k)[0]) - math.log(2.0)
         return _Answer(part.number, log_cosh, np.asarray(expit(2 * k)), 0.0)
-    plan = _plan(part, reverse=False)
+    plan = _plan(part, deadline, reverse=False)
     _check_memory(plan, 8.0, budget)
-    answer = _compared(_doubles(part, plan), _doubles(part, _plan(part, reverse=True)))
+    answer = _compared(
+        _doubles(part, plan, deadline),
+        _doubles(part, _plan(part, deadline, reverse=True), deadline),
+    )
     # a small difference counts the digits lost, and 24 more are enough; otherwise a guess is
     # made from the strongest unsatisfied edge, and raised until two answers agree
     known = answer.difference < 1e-3
@@ -165,9 +184,9 @@ def _solve(part: _Part, tolerance: float, budget: Budget, end: float) -> _Answer
     while answer.difference > tolerance:
         _check_memory(plan, 120.0 + digits / 2, budget)
         seconds = plan.products * DECIMAL_SECONDS * (1.0 + (digits / 100) ** 1.5)
-        if time.monotonic() + seconds > end:
+        if seconds > deadline.left:
             break
-        finer = _decimals(part, plan, digits)
+        finer = _decimals(part, plan, digits, deadline)
         lost = answer.difference * 1e-24 if known else _difference(finer, answer)
         answer = replace(finer, difference=lost, digits=digits)
         digits += digits // 2
@@ -185,7 +204,7 @@ def _difference(answer: _Answer, other: _Answer) -> float:
     return max(gap, shift) if math.isfinite(gap + shift) else math.inf
 
 
-def _doubles(part: _Part, plan: "_Plan") -> _Answer:
+def _doubles(part: _Part, plan: "_Plan", deadline: Deadline) -> _Answer:
     """Run in doubles; NaN where they are out of range.
 
     Overflow ends as NaN by itself. What underflows is lost for good only if unsatisfied edges,
@@ -194,17 +213,18 @@ def _doubles(part: _Part, plan: "_Plan") -> _Answer:
     growth = -2.0 * np.minimum(part.couplings, 0.0).sum()
     try:
         with np.errstate(all="ignore", under="raise" if growth > SAFE_GROWTH else "ignore"):
-            return _eliminated(part, plan, part.couplings, np.exp)
+            return _eliminated(part, plan, part.couplings, np.exp, deadline)
     except FloatingPointError:
         return _unknown(part)
 
 
-def _decimals(part: _Part, plan: "_Plan", digits: int) -> _Answer:
+def _decimals(part: _Part, plan: "_Plan", digits: int, deadline: Deadline) -> _Answer:
     """Run in decimals; NaN where so many digits cancelled that a pivot is zero."""
     couplings = np.array([Decimal(float(k)) for k in part.couplings], dtype=object)
     try:
         with localcontext(Context(prec=digits, Emax=MAX_EMAX, Emin=MIN_EMIN)):
-            return _eliminated(part, plan, couplings, np.frompyfunc(Decimal.exp, 1, 1))
+            exp = np.frompyfunc(Decimal.exp, 1, 1)
+            return _eliminated(part, plan, couplings, exp, deadline)
     except (DivisionByZero, InvalidOperation):
         return _unknown(part)
 
@@ -214,14 +234,18 @@ def _unknown(part: _Part) -> _Answer:
 
 
 def _eliminated(
-    part: _Part, plan: "_Plan", k: Numbers, exp: Callable[[Numbers], Numbers]
+    part: _Part,
+    plan: "_Plan",
+    k: Numbers,
+    exp: Callable[[Numbers], Numbers],
+    deadline: Deadline,
 ) -> _Answer:
     """Weights, elimination, and back from the gauge.
 
     Rows of satisfied edges (J > 0) are scaled by √x, so that neither entry nor scale exceeds 1.
     """
     down, up = np.minimum(k, 0 * k), np.maximum(k, 0 * k)
-    pivots, alike = _eliminate(plan, exp(2 * down) * part.signs, exp(-up))
+    pivots, alike = _eliminate(plan, exp(2 * down) * part.signs, exp(-up), deadline)
     log_p = [_log(pivot) for pivot in pivots]  # of x p for J > 0, of p otherwise
     unscaled = -2.0 * np.minimum(part.couplings, 0.0)
     log_mean = math.fsum([(1 - part.n) * math.log(2.0), *part.couplings, *log_p, *unscaled])
@@ -236,7 +260,9 @@ def _log(pivot: Any) -> float:
     return math.log(abs(float(pivot.scaleb(-exponent)))) + exponent * math.log(10.0)
 
 
-def _eliminate(plan: "_Plan", entries: Numbers, scales: Numbers) -> tuple[Numbers, Numbers]:
+def _eliminate(
+    plan: "_Plan", entries: Numbers, scales: Numbers, deadline: Deadline
+) -> tuple[Numbers, Numbers]:
     """Pivots, in order of elimination, and entries · (A⁻¹)₁₀ = P(not in the cut), by edge.
 
     A front holds two rows for the eliminated edge, then two for each edge that it still meets.
@@ -247,6 +273,7 @@ def _eliminate(plan: "_Plan", entries: Numbers, scales: Numbers) -> tuple[Number
     columns: list[tuple[Numbers, Numbers]] = []
     pivots = np.empty(count, dtype=entries.dtype)
     for t, edge in enumerate(plan.order):
+        _check(deadline, t)
         width = 2 + 2 * len(plan.later[t])
         front = np.zeros((width, width), dtype=entries.dtype)
         for c in plan.children[t]:
@@ -262,6 +289,7 @@ def _eliminate(plan: "_Plan", entries: Numbers, scales: Numbers) -> tuple[Number
     alike = np.empty(count, dtype=entries.dtype)
     inverses: dict[int, Numbers] = {}
     for t in range(count - 1, -1, -1):
+        _check(deadline, t)
         (u, v), p, edge = columns[t], pivots[t], plan.order[t]
         inverse = np.zeros((2 + len(u), 2 + len(u)), dtype=entries.dtype)
         rest = 0
@@ -298,7 +326,7 @@ class _Plan:
     width: int  # rows of the largest front
 
 
-def _plan(part: _Part, reverse: bool) -> _Plan:
+def _plan(part: _Part, deadline: Deadline, reverse: bool) -> _Plan:
     """Minimum degree order of the edges (from labels reversed, for another one), and its fronts."""
     count = len(part.signs)
     when = _minimum_degree(count, part.faces, reverse)
@@ -319,6 +347,7 @@ def _plan(part: _Part, reverse: bool) -> _Plan:
     parent = [-1] * count
     waiting: list[list[int]] = [[] for _ in range(count)]
     for t in range(count):
+        _check(deadline, t)
         held = later[t].union(*(later[c] for c in waiting[t]))
         held.discard(t)
         later[t] = held
@@ -362,6 +391,11 @@ def _minimum_degree(count: int, faces: list[list[int]], reverse: bool) -> list[i
     return [int(t) for t in when]
 
 
+def _check(deadline: Deadline, step: int) -> None:
+    if step % 64 == 0 and deadline.passed:
+        raise _Late
+
+
 def _most_numbers(later: list[list[int]], parent: list[int], children: list[list[int]]) -> int:
     """Largest count of numbers that `_eliminate` holds at once."""
     width = [2 * len(row) for row in later]
@@ -384,8 +418,9 @@ def _check_memory(plan: _Plan, each: float, budget: Budget) -> None:
     needed = plan.numbers * each
     if needed > budget.table_bytes:
         raise BudgetError(
-            f"pfaffian: the elimination would hold {needed:.3g} bytes at once (largest front "
-            f"{plan.width} rows), the budget is {budget.table_bytes:.3g}; raise --memory"
+            f"pfaffian: the elimination would hold {readable_bytes(needed)} at once (largest front "
+            f"{plan.width} rows), the budget is {readable_bytes(budget.table_bytes)}; give a "
+            "larger memory budget"
         )
 
 
@@ -437,7 +472,7 @@ def _faces(n: int, edges: IntArray) -> list[list[int]]:
     planar, embedding = nx.check_planarity(graph)
     if not planar:
         raise UnsupportedModelError(
-            "pfaffian: the graph of the couplings is not planar; use --engine jt, or sampling "
+            "pfaffian: the graph of the couplings is not planar; use jt, or sampling "
             "where that is too wide"
         )
     side = {}

@@ -50,11 +50,6 @@ class Plan:
     clique_entries: float  # sum of all clique tables: the work of one pass
     largest_clique: int
 
-    @property
-    def bytes_needed(self) -> int:
-        """Peak of the tables held at once: store, and scratch of two threads."""
-        return 8 * (self.store_entries + 2 * self.scratch_entries + LARGE)
-
 
 def plan(model: FactorGraph, order: IntArray) -> Plan:
     """Bucket tree of a model for an elimination order."""

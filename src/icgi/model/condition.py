@@ -3,15 +3,18 @@
 Observed variables shrink to one state and ids never change, so no engine knows the word evidence.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from icgi.errors import EvidenceError
+from icgi.errors import BudgetError, EvidenceError
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, state_names, variable_name
 from icgi.model.reduce import all_states, propagate, restrict
+from icgi.units import readable_bytes
+from icgi.wording import did_you_mean, shown, some
 
 if TYPE_CHECKING:
     from icgi.inference import Marginals
@@ -28,8 +31,20 @@ class Conditioned:
     alive: BoolArray  # n k  states of the original model that are left
 
 
-def condition(model: FactorGraph, evidence: Evidence) -> Conditioned:
-    """Enter evidence, remove states that zeros exclude, drop one-state variables from scopes."""
+def condition(model: FactorGraph, evidence: Evidence, table_bytes: float = math.inf) -> Conditioned:
+    """Enter evidence, remove states that zeros exclude, drop one-state variables from scopes.
+
+    Raises `BudgetError` where the answer alone would take more than `table_bytes`: its rows are as
+    long as the largest number of states, and it is held twice while removed states are put back.
+    """
+    needed = 2 * 8 * model.n_variables * model.max_states
+    if needed > table_bytes:
+        raise BudgetError(
+            f"the marginals alone need {readable_bytes(needed)} ({model.n_variables} variables, "
+            f"one of them with {model.max_states} states), the budget is "
+            f"{readable_bytes(table_bytes)}; give a larger memory budget, or observe the variables "
+            "of most states"
+        )
     alive = propagate(model, observe(model, evidence))
     return Conditioned(restrict(model, alive), alive)
 
@@ -45,8 +60,8 @@ def observe(model: FactorGraph, evidence: Evidence) -> BoolArray:
             )
         if not 0 <= x < model.cards[i]:
             raise EvidenceError(
-                f"evidence gives variable {variable_name(model, i)} the state {x}, but it has "
-                f"states 0 to {model.cards[i] - 1}"
+                f"evidence gives variable {shown(variable_name(model, i))} the state {x}, but it "
+                f"has states 0 to {model.cards[i] - 1}{_named_states(model, i)}"
             )
         alive[i] = False
         alive[i, x] = True
@@ -63,7 +78,7 @@ def resolve_evidence(
         i = numbers.get(key, -1) if isinstance(key, str) else int(key)
         if i == -1 and isinstance(key, str):
             if not key.lstrip("-").isdigit():
-                raise EvidenceError(f"evidence names the unknown variable {key!r}")
+                raise EvidenceError(_unknown_variable(model, key))
             i = int(key)
         resolved[i] = _state_number(model, i, value)
     return resolved
@@ -72,19 +87,41 @@ def resolve_evidence(
 def _state_number(model: FactorGraph, i: int, value: int | str) -> int:
     if not isinstance(value, str):
         return int(value)
-    if 0 <= i < model.n_variables and value in (names := state_names(model, i)):
-        return list(names).index(value)
+    names = list(state_names(model, i)) if 0 <= i < model.n_variables else []
+    if value in names:
+        return names.index(value)
     if value.isdigit():
         return int(value)
-    raise EvidenceError(f"evidence gives variable {i} the unknown state {value!r}")
+    if not 0 <= i < model.n_variables:
+        return 0  # `observe` says what is wrong with the variable
+    raise EvidenceError(
+        f"evidence gives variable {shown(variable_name(model, i))} the unknown state {value!r}"
+        f"{did_you_mean(value, names)}; its states are: {some(names)}"
+    )
+
+
+def _unknown_variable(model: FactorGraph, name: str) -> str:
+    if model.names is None:
+        return (
+            f"evidence names the unknown variable {name!r}; this model has no names, its "
+            f"variables are the numbers 0 to {model.n_variables - 1}"
+        )
+    return (
+        f"evidence names the unknown variable {name!r}{did_you_mean(name, model.names)}; there "
+        f"are: {some(model.names)}"
+    )
+
+
+def _named_states(model: FactorGraph, i: int) -> str:
+    return "" if model.states is None else f" ({some(state_names(model, i))})"
 
 
 def lift(marginals: "Marginals", alive: BoolArray) -> "Marginals":
     """Marginals over all states of the original model: removed states get probability zero."""
     cards = alive.sum(1)
-    if (cards == alive.shape[1]).all():
-        return marginals
     left = np.arange(marginals.probs.shape[1]) < cards[:, None]  # n k  states the engine saw
+    if left.shape == alive.shape and (left == alive).all():
+        return marginals
     return replace(
         marginals,
         probs=_spread(marginals.probs, left, alive),

@@ -1,7 +1,8 @@
 """The factor graph: a bag of read-only arrays that every room of the package shares."""
 
 import itertools
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,17 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icgi.errors import ModelFormatError
+from icgi.model.names import check_names
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+
+LARGEST_DENSE = 2**28  # variables × states; engines hold marginals as a dense array
+LARGEST_LOG = 1e300  # sums of a hundred million such numbers are still finite
+_SMALL = 2**12  # entries of a table that is looked at together with others
 
 
 @dataclass(frozen=True, eq=False)
 class FactorGraph:
     """p(x) ∝ exp Σ_f θ_f(x_f) over n discrete variables (eq. joint of the paper, in logarithms).
 
-    Zero potentials are true −inf. A factor with an empty scope is a constant of log Z.
+    Zero potentials are true −inf; NaN, +inf and finite numbers beyond ±1e300 are refused. A factor
+    with an empty scope is a constant of log Z. Everything given is checked and converted. A table
+    that someone else could still write to is copied, a read-only one is taken as it is.
     """
 
     cards: IntArray  # n        states of each variable
@@ -29,25 +37,16 @@ class FactorGraph:
     states: tuple[tuple[str, ...], ...] | None = None  # n        names of each variable's states
 
     def __post_init__(self) -> None:
-        cards = np.array(self.cards, dtype=np.int64)
-        if cards.ndim != 1 or (cards.size and cards.min() < 1):
+        cards = _counts(self.cards)
+        scopes, tables = _whole_scopes(self.scopes), _owned(self.log_tables)
+        if len(scopes) != len(tables):
             raise ModelFormatError(
-                "every variable needs at least one state; give `cards` as a list of positive counts"
+                f"{len(scopes)} scopes but {len(tables)} tables; give one per scope"
             )
-        if len(self.scopes) != len(self.log_tables):
-            raise ModelFormatError(
-                f"{len(self.scopes)} scopes but {len(self.log_tables)} tables; give one per scope"
-            )
-        _check_factors(cards, self.scopes, self.log_tables)
-        for table in self.log_tables:
-            table.flags.writeable = False
-        for what, given in (("names", self.names), ("states", self.states)):
-            if given is not None and len(given) != len(cards):
-                raise ModelFormatError(
-                    f"{len(given)} {what} for {len(cards)} variables; give one per variable"
-                )
-        cards.flags.writeable = False
-        object.__setattr__(self, "cards", cards)
+        _check_factors(cards, scopes, tables)
+        _check_values(tables)
+        names, states = _named(self.names, self.states, cards)
+        _fill(self, cards, scopes, tables, names, states)
 
     @property
     def n_variables(self) -> int:
@@ -71,6 +70,170 @@ class FactorGraph:
         )
 
 
+def assembled(
+    cards: IntArray,
+    scopes: tuple[tuple[int, ...], ...],
+    log_tables: tuple[FloatArray, ...],
+    names: tuple[str, ...] | None = None,
+    states: tuple[tuple[str, ...], ...] | None = None,
+) -> FactorGraph:
+    """Model of parts that this package made itself: nothing is checked, copied or frozen.
+
+    For readers that have checked every number, and for parts of models; tables are read-only
+    arrays that nobody writes to. A model of millions of factors costs nothing here.
+    """
+    model = object.__new__(FactorGraph)
+    cards = np.array(cards, dtype=np.int64)
+    cards.flags.writeable = False
+    _fill(model, cards, scopes, log_tables, names, states)
+    return model
+
+
+def _fill(model: FactorGraph, *values: object) -> None:
+    fields = ("cards", "scopes", "log_tables", "names", "states")
+    for field, value in zip(fields, values, strict=True):
+        object.__setattr__(model, field, value)  # the class is frozen
+
+
+def _counts(given: Any) -> IntArray:
+    """Numbers of states as an array of its own."""
+    try:
+        found = np.array(given)
+        cards = found.astype(np.int64)
+        sound = found.ndim == 1 and (not found.size or (found.dtype.kind in "iuf" and
+            bool((cards == found).all()) and cards.min() >= 1))  # fmt: skip
+    except (TypeError, ValueError, OverflowError):
+        sound = False
+    if not sound:
+        raise ModelFormatError(
+            "every variable needs at least one state; give `cards` as a list of positive counts"
+        )
+    check_size(len(cards), int(cards.max(initial=0)))
+    cards.flags.writeable = False
+    return cards
+
+
+def check_size(n: int, states: int) -> None:
+    """Refuse a model for whose marginals there would be no room, before anything is allocated."""
+    if n * states > LARGEST_DENSE:
+        raise ModelFormatError(
+            f"{n} variables of up to {states} states make more than {LARGEST_DENSE} entries of a "
+            "dense array; number variables and states 0, 1, 2, …, or code the largest as several"
+        )
+
+
+def _whole_scopes(given: Any) -> tuple[tuple[int, ...], ...]:
+    """Scopes as tuples of Python integers; nothing is made anew where they are that already."""
+    if type(given) is tuple and set(map(type, given)) <= {tuple}:
+        kinds = set(map(type, itertools.chain.from_iterable(given)))
+        if kinds <= {int}:
+            return given
+    scopes = []
+    for f, scope in enumerate(given):
+        try:
+            scopes.append(tuple([operator.index(i) for i in scope]))
+        except TypeError as error:
+            raise ModelFormatError(
+                f"factor {f} has the scope {scope!r}; give the numbers of its variables, counted "
+                "from 0"
+            ) from error
+    return tuple(scopes)
+
+
+def _owned(given: Iterable[Any]) -> tuple[FloatArray, ...]:
+    """Tables as read-only doubles; a table that several factors share is still shared."""
+    given = tuple(given)
+    if all(map(_is_settled, given)):
+        return given
+    copies: dict[int, FloatArray] = {}
+    for f, table in enumerate(given):
+        if id(table) not in copies:
+            copies[id(table)] = table if _is_settled(table) else _copy(table, f)
+    return tuple([copies[id(table)] for table in given])
+
+
+def _is_settled(table: Any) -> bool:
+    """Whether an array of doubles can no longer be written to, by this or another name."""
+    if type(table) is not np.ndarray or table.flags.writeable or table.dtype != np.float64:
+        return False
+    base = table.base
+    return not (isinstance(base, np.ndarray) and base.flags.writeable)
+
+
+def _copy(table: Any, f: int) -> FloatArray:
+    copy = np.array(real_array(table, f"the table of factor {f}"), order="C")
+    copy.flags.writeable = False
+    return copy
+
+
+def real_array(given: Any, what: str) -> FloatArray:
+    """Array of doubles from anything that holds real numbers; `what` names it in the refusal."""
+    try:
+        found = np.asarray(given)
+        if found.size and found.dtype.kind not in "biuf":
+            raise TypeError(f"its type is {found.dtype}")
+        return np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelFormatError(f"{what} is no array of real numbers: {error}") from error
+
+
+def _check_values(tables: tuple[FloatArray, ...]) -> None:
+    """Refuse NaN, +inf and finite numbers beyond ±1e300; small tables are looked at together."""
+    small = [table for table in tables if table.size < _SMALL]
+    together = [np.concatenate(small, axis=None)] if small else []
+    large = [table for table in tables if table.size >= _SMALL]
+    if all(map(sound_logs, [*together, *large])):
+        return
+    for f, table in enumerate(tables):
+        if not sound_logs(table):
+            bad = table[~((np.abs(table) <= LARGEST_LOG) | np.isneginf(table))]
+            raise ModelFormatError(
+                f"factor {f} has the log potential {float(bad.flat[0])}; give numbers between "
+                f"±{LARGEST_LOG:g}, and −inf for what is impossible"
+            )
+
+
+def sound_logs(values: FloatArray) -> bool:
+    """Whether all are logarithms of potentials: no NaN, no +inf, nothing finite beyond ±1e300."""
+    if not values.size:
+        return True
+    if not float(values.max()) <= LARGEST_LOG:  # also false for NaN
+        return False
+    if float(values.min()) >= -LARGEST_LOG:
+        return True
+    return int(np.count_nonzero(values < -LARGEST_LOG)) == np.count_nonzero(np.isneginf(values))
+
+
+def _named(names: Any, states: Any, cards: IntArray) -> tuple[Any, Any]:
+    """Names as tuples of text, one per variable and one per state."""
+    for what, given in (("names", names), ("states", states)):
+        if given is not None and len(given) != len(cards):
+            raise ModelFormatError(
+                f"{len(given)} {what} for {len(cards)} variables; give one per variable"
+            )
+    if names is not None:
+        names = tuple(map(str, names))
+        check_names(names, "variable")
+        _check_distinct(names, "variables")
+    if states is not None:
+        states = tuple([tuple(map(str, row)) for row in states])
+        check_names(tuple(itertools.chain.from_iterable(states)), "state")
+        for i, (row, card) in enumerate(zip(states, cards.tolist(), strict=True)):
+            if len(row) != card:
+                raise ModelFormatError(
+                    f"{len(row)} names for the {card} states of variable {i}; give one per state"
+                )
+            _check_distinct(row, f"states of variable {i}")
+    return names, states
+
+
+def _check_distinct(names: tuple[str, ...], what: str) -> None:
+    """Refuse a name given twice: evidence is entered by name."""
+    if len(set(names)) < len(names):
+        twice = next(a for a, b in itertools.pairwise(sorted(names)) if a == b)
+        raise ModelFormatError(f"two {what} are called {twice!r}; names identify them")
+
+
 def _check_factors(
     cards: IntArray, scopes: tuple[tuple[int, ...], ...], tables: tuple[FloatArray, ...]
 ) -> None:
@@ -88,19 +251,18 @@ def _check_factors(
         if (key[1:] != key[:-1]).all():
             return
     for f, (variables, table) in enumerate(zip(scopes, tables, strict=True)):
-        _name_mistake(f, variables, table, cards.tolist())
+        _name_mistake(f, variables, table, cards)
 
 
-def _name_mistake(f: int, scope: tuple[int, ...], table: FloatArray, counts: list[int]) -> None:
-    n = len(counts)
+def _name_mistake(f: int, scope: tuple[int, ...], table: FloatArray, cards: IntArray) -> None:
+    n = len(cards)
     for i in scope:
         if not 0 <= i < n:
-            raise ModelFormatError(
-                f"factor {f} names variable {i}, but the model has variables 0 to {n - 1}"
-            )
+            has = f"variables 0 to {n - 1}" if n else "no variables"
+            raise ModelFormatError(f"factor {f} names variable {i}, but the model has {has}")
     if len(set(scope)) != len(scope):
         raise ModelFormatError(f"factor {f} names a variable twice in its scope {scope}")
-    expected = tuple([counts[i] for i in scope])
+    expected = tuple([int(cards[i]) for i in scope])
     if table.shape != expected:
         raise ModelFormatError(
             f"factor {f} has a table of shape {table.shape}, but its scope {scope} needs {expected}"
@@ -109,7 +271,7 @@ def _name_mistake(f: int, scope: tuple[int, ...], table: FloatArray, counts: lis
 
 def log_of(potentials: Any, what: str) -> FloatArray:
     """Logarithm of non-negative finite potentials, zeros to −inf; `what` names the place."""
-    values = np.asarray(potentials, dtype=np.float64)
+    values = real_array(potentials, what)
     if values.size and not (values.min() >= 0 and values.max() < np.inf):
         raise ModelFormatError(
             f"{what} has negative, infinite or NaN entries; potentials are finite and non-negative"

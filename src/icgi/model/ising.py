@@ -13,8 +13,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from icgi.errors import ModelFormatError
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.model.wiring import wiring
+from icgi.model.graph import (
+    LARGEST_LOG,
+    FactorGraph,
+    FloatArray,
+    IntArray,
+    assembled,
+    check_size,
+    real_array,
+    sound_logs,
+)
+from icgi.model.wiring import Wiring, wiring
 
 _PAIR = np.array([[1.0, -1.0], [-1.0, 1.0]])  # s_i s_j
 _SPIN = np.array([-1.0, 1.0])  # s_i
@@ -42,15 +51,15 @@ def ising_model(
         n = _count(edges, h, names)
     else:
         edges, couplings, n = _triangle(J)
-    field = np.asarray(0.0 if h is None else h, dtype=np.float64)
+    field = real_array(0.0 if h is None else h, "the list of fields")
     if field.shape not in ((), (n,)):
         raise ModelFormatError(f"fields of shape {field.shape} for {n} spins; give one per spin")
     fields = np.broadcast_to(field, n)
     _check_finite(couplings, "couplings")
     _check_finite(fields, "fields")
     sites = np.flatnonzero(fields)
-    unary = (beta * fields[sites])[:, None] * _SPIN  # u k
-    pairs = (beta * couplings)[:, None, None] * _PAIR  # e k k
+    unary = _scaled(beta, fields[sites], "fields")[:, None] * _SPIN  # u k
+    pairs = _scaled(beta, couplings, "couplings")[:, None, None] * _PAIR  # e k k
     return _assemble(np.full(n, 2), sites, unary, edges, pairs, names)
 
 
@@ -72,9 +81,9 @@ def potts_model(
     fields
         n × q. Its shape says n and q; without it the tables or `n_states` say q.
     """
-    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
-    values = np.asarray(couplings, dtype=np.float64)
-    field = None if fields is None else np.asarray(fields, dtype=np.float64)
+    pairs = _edges(edges)
+    values = real_array(couplings, "the array of couplings")
+    field = None if fields is None else real_array(fields, "the array of fields")
     if field is not None and field.ndim != 2:
         raise ModelFormatError(
             f"fields of shape {field.shape}; give one row of states per variable"
@@ -88,13 +97,14 @@ def potts_model(
             f"couplings of shape {values.shape} for {len(pairs)} edges of {q} states; give a "
             "number or a q × q table, for all edges or for each"
         )
-    tables = beta * np.broadcast_to(values, (len(pairs), q, q))  # e k k
-    shifts = np.zeros((n, q)) if field is None else field
-    if not (tables < np.inf).all():
+    if not (values < np.inf).all():
         raise ModelFormatError("couplings hold +inf or NaN entries; −inf forbids")
+    shifts = np.zeros((n, q)) if field is None else field
     _check_finite(shifts, "fields")
+    tables = _scaled(beta, np.broadcast_to(values, (len(pairs), q, q)), "couplings")  # e k k
     sites = np.flatnonzero(shifts.any(1))
-    return _assemble(np.full(n, q), sites, beta * shifts[sites], pairs, tables, names)
+    unary = _scaled(beta, shifts[sites], "fields")  # u k
+    return _assemble(np.full(n, q), sites, unary, pairs, tables, names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +126,11 @@ def as_ising(model: FactorGraph) -> IsingArrays | None:
 
     θ(x_i, x_j) = c + h_i s_i + h_j s_j + J s_i s_j holds for every 2 × 2 table; parallel edges add.
     """
-    w = wiring(model)
+    return ising_arrays(wiring(model))
+
+
+def ising_arrays(w: Wiring) -> IsingArrays | None:
+    """`as_ising` of a model that has been read into flat arrays."""
     arity = np.diff(w.scope_start)
     plain = arity.max(initial=0) <= 2 and (w.cards <= 2).all() and (w.cards[w.scope] == 2).all()
     if not plain or not np.isfinite(w.values).all():
@@ -129,7 +143,7 @@ def as_ising(model: FactorGraph) -> IsingArrays | None:
     pair = w.scope[ends[double][:, None] + np.arange(2)]  # e 2
     b = w.values[starts[double][:, None] + np.arange(4)]  # e 4    00, 01, 10, 11
     up, across = b[:, 3] - b[:, 0], b[:, 2] - b[:, 1]  # differences first: symmetric tables give 0
-    n = model.n_variables
+    n = len(w.cards)
     fields = _sums(site, (a[:, 1] - a[:, 0]) / 2, n)
     fields += _sums(pair[:, 0], (up + across) / 4, n)
     fields += _sums(pair[:, 1], (up - across) / 4, n)
@@ -141,7 +155,10 @@ def as_ising(model: FactorGraph) -> IsingArrays | None:
 
 
 def _merge(pair: IntArray, coupling: FloatArray, n: int) -> tuple[IntArray, FloatArray]:
-    keys, group = np.unique(pair.min(1) * n + pair.max(1), return_inverse=True)
+    keys = pair.min(1) * n + pair.max(1)
+    if (keys[1:] > keys[:-1]).all():  # sorted and each once, as generators and `ising_model` write
+        return np.sort(pair, 1), coupling
+    keys, group = np.unique(keys, return_inverse=True)
     edges = np.stack([keys // max(n, 1), keys % max(n, 1)], 1).astype(np.int64)
     return edges, _sums(group, coupling, len(keys))
 
@@ -162,30 +179,45 @@ def _assemble(
     unary.flags.writeable = pairs.flags.writeable = False
     first, second = edges.T.tolist() if len(edges) else ((), ())
     scopes = (*zip(sites.tolist(), strict=True), *zip(first, second, strict=True))
+    within = not len(edges) or (edges.min() >= 0 and edges.max() < len(cards))
+    if names is None and within and (edges[:, 0] != edges[:, 1]).all():
+        return assembled(cards, scopes, (*unary, *pairs))  # values were checked all at once
     return FactorGraph(
         cards, scopes, (*unary, *pairs), names=None if names is None else tuple(names)
     )
 
 
 def _edge_list(edges: ArrayLike, couplings: ArrayLike) -> tuple[IntArray, FloatArray]:
-    pairs = np.asarray(edges)
-    pairs = pairs.reshape(-1, 2).astype(np.int64) if pairs.size == 0 else pairs
-    values = np.asarray(couplings, dtype=np.float64)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise ModelFormatError(
-            f"edges of shape {pairs.shape} and type {pairs.dtype}; give m × 2 whole numbers"
-        )
+    pairs = _edges(edges)
+    values = real_array(couplings, "the list of couplings")
     if values.shape not in ((), (len(pairs),)):
         raise ModelFormatError(
             f"{values.shape} couplings for {len(pairs)} edges; give one per edge or one number"
         )
-    return pairs.astype(np.int64, copy=False), np.broadcast_to(values, len(pairs))
+    return pairs, np.broadcast_to(values, len(pairs))
+
+
+def _edges(given: ArrayLike) -> IntArray:
+    try:
+        pairs = np.asarray(given)
+    except ValueError as error:
+        raise ModelFormatError(f"edges are no array: {error}; give m × 2 whole numbers") from error
+    pairs = pairs.reshape(-1, 2).astype(np.int64) if pairs.size == 0 else pairs
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise ModelFormatError(
+            f"edges of shape {pairs.shape} and type {pairs.dtype}; give m × 2 whole numbers"
+        )
+    return pairs.astype(np.int64, copy=False)
 
 
 def _triangle(matrix: Any) -> tuple[IntArray, FloatArray, int]:
     """Upper triangle of a symmetric matrix, or of the matrix that one triangle stands for."""
     sparse = hasattr(matrix, "tocoo")
-    given: Any = matrix.tocoo(copy=True) if sparse else np.asarray(matrix, dtype=np.float64)
+    given: Any = (
+        matrix.tocoo(copy=True) if sparse else real_array(matrix, "the matrix of couplings")
+    )
+    if given.shape == (0,):  # an empty list: no spins
+        given = given.reshape(0, 0)
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ModelFormatError(
             f"couplings of shape {given.shape}; give a square matrix or (edges, couplings)"
@@ -198,7 +230,9 @@ def _triangle(matrix: Any) -> tuple[IntArray, FloatArray, int]:
         row, column = np.nonzero(given)
         value = given[row, column]
     keep = value != 0
-    row, column, value = row[keep], column[keep], np.asarray(value[keep], dtype=np.float64)
+    row, column = row[keep], column[keep]
+    value = real_array(value[keep], "the matrix of couplings")
+    _check_finite(value, "couplings")
     if (row == column).any():
         i = row[row == column][0]
         raise ModelFormatError(
@@ -230,7 +264,9 @@ def _sorted(
 def _count(edges: IntArray, h: ArrayLike | None, names: Sequence[str] | None) -> int:
     if h is not None and np.ndim(h):
         return len(np.asarray(h))
-    return len(names) if names is not None else int(edges.max(initial=-1)) + 1
+    n = len(names) if names is not None else int(edges.max(initial=-1)) + 1
+    check_size(n, 2)
+    return n
 
 
 def _potts_states(values: FloatArray, field: FloatArray | None, n_states: int | None) -> int:
@@ -245,7 +281,24 @@ def _potts_states(values: FloatArray, field: FloatArray | None, n_states: int | 
             f"the number of states is said to be {said}; give it once, by the width of `fields`, "
             "by the tables of `couplings` or as `n_states`"
         )
-    return found.pop()
+    q = found.pop()
+    if not isinstance(q, int | np.integer) or q < 1:
+        raise ModelFormatError(f"the number of states is said to be {q}; give at least 1")
+    return int(q)
+
+
+def _scaled(beta: float, values: FloatArray, what: str) -> FloatArray:
+    """Return β times the values; refuse a product that no log table can hold."""
+    if not np.isfinite(beta):
+        raise ModelFormatError(f"beta is {beta}; give a finite number")
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = np.asarray(beta * values)
+    if not sound_logs(product):
+        raise ModelFormatError(
+            f"beta = {beta:g} times {what} goes beyond ±{LARGEST_LOG:g} or is no number; give "
+            "smaller ones"
+        )
+    return product
 
 
 def _check_finite(values: FloatArray, what: str) -> None:

@@ -9,7 +9,14 @@ import numpy as np
 
 from icgi.errors import EvidenceError
 from icgi.kernels import kernel
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, variable_name
+from icgi.model.graph import (
+    BoolArray,
+    FactorGraph,
+    FloatArray,
+    IntArray,
+    assembled,
+    variable_name,
+)
 from icgi.model.wiring import Wiring, unwire, wiring
 
 
@@ -85,7 +92,7 @@ def restrict(model: FactorGraph, alive: BoolArray) -> FactorGraph:
     named = tuple(
         tuple(model.states[i][x] for x in np.flatnonzero(alive[i])) for i in range(len(cards))
     )
-    return FactorGraph(cards, reduced.scopes, reduced.log_tables, model.names, named)
+    return assembled(cards, reduced.scopes, reduced.log_tables, model.names, named)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,8 +106,11 @@ class Component:
 def components(model: FactorGraph) -> list[Component]:
     """Connected parts; their log Z add up. Constants of the model go into the first part."""
     label = _labels(model)
+    if label.size and label.max() == 0:
+        return [Component(model, np.arange(model.n_variables))]
     number = np.empty(model.n_variables, np.int64)
-    members = [np.flatnonzero(label == c) for c in range(int(label.max(initial=-1)) + 1)]
+    order = np.argsort(label, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(label))[:-1]) if len(label) else []
     for variables in members:
         number[variables] = np.arange(len(variables))
     factors: list[list[int]] = [[] for _ in members]
@@ -129,7 +139,9 @@ def absorb(model: FactorGraph) -> FactorGraph:
         for i in scope:
             hosts.setdefault(i, []).append(f)
     kept = sorted(tables)
-    return FactorGraph(
+    for f in kept:
+        tables[f].flags.writeable = False
+    return assembled(
         model.cards,
         tuple(model.scopes[f] for f in kept),
         tuple(tables[f] for f in kept),
@@ -175,7 +187,7 @@ def _labels(model: FactorGraph) -> IntArray:
 def _part(
     model: FactorGraph, variables: IntArray, number: IntArray, chosen: list[int]
 ) -> FactorGraph:
-    return FactorGraph(
+    return assembled(
         model.cards[variables],
         tuple(tuple(int(number[i]) for i in model.scopes[f]) for f in chosen),
         tuple(model.log_tables[f] for f in chosen),

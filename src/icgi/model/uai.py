@@ -20,14 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icgi.errors import EvidenceError, IcgiError, ModelFormatError
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.graph import LARGEST_DENSE, FactorGraph, FloatArray, IntArray, assembled
 from icgi.model.text import count_words, next_word, scopes, tables, whole_numbers
+from icgi.model.unpack import Bounded
+from icgi.wording import is_plain
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-LARGEST_DENSE = 2**28  # variables × states; engines hold marginals as a dense array
 LONGEST_SCOPE = 64 if int(np.__version__.split(".")[0]) >= 2 else 32  # axes numpy allows
-LARGEST_UNPACKED = 2**30  # bytes out of a gzip file: a few bytes can promise gigabytes
+
+ROUNDED = 0.0101  # how far a sum of probabilities may be from one: two printed digits, few states
 
 _BOM = b"\xef\xbb\xbf"  # some Windows editors write it in front
 _WORD = re.compile(rb"\S{1,40}")  # as much as an error shows
@@ -194,7 +196,7 @@ def parse_model(data: bytes, where: str) -> FactorGraph:
     tables = [
         values[a:b].reshape([counts[i] for i in s]) for (a, b), s in zip(cuts, scopes, strict=True)
     ]
-    return FactorGraph(cards, scopes, tuple(tables))
+    return assembled(cards, scopes, tuple(tables))  # every number was checked while it was read
 
 
 class _Source(NamedTuple):
@@ -410,7 +412,12 @@ def _probabilities(words: list[bytes], what: str) -> FloatArray:
             raise ModelFormatError(
                 f"{what} has the probability {_shown(word)}; probabilities are numbers from 0 to 1"
             )
-    return np.array(list(map(float, words)))
+    row = np.array(list(map(float, words)))
+    if abs(row.sum() - 1) > ROUNDED:
+        raise ModelFormatError(
+            f"{what} has probabilities that add up to {row.sum():.6g}; they should add up to 1"
+        )
+    return row
 
 
 def _has_several_samples(numbers: list[int], data: bytes) -> bool:
@@ -467,31 +474,30 @@ def _read(path: AnyPath, error: type[IcgiError]) -> bytes:
         with open(path, "rb") as file:
             if file.peek(2)[:2] != b"\x1f\x8b":
                 return file.read()
-            with gzip.GzipFile(fileobj=file) as packed:
-                return _unpack(packed, path, error)
+            return Bounded(file, str(path)).read()
     except FileNotFoundError as missing:
         packed_name = f"{path}.gz"
         advice = f"there is {packed_name}" if Path(packed_name).exists() else "check the name"
         raise error(
             f"{path}: no such file in {Path(path).absolute().parent}; {advice}"
         ) from missing
+    except IsADirectoryError as folder:
+        raise error(f"{path} is a folder{_contents(Path(path))}; give a file") from folder
     except (EOFError, zlib.error, gzip.BadGzipFile) as broken:
         raise error(f"{path}: damaged gzip file ({broken}); fetch or pack it again") from broken
     except (OSError, ValueError) as unreadable:
         raise error(f"{path}: cannot be read ({unreadable}); give a readable file") from unreadable
+    except ModelFormatError as large:
+        raise error(str(large)) from large
 
 
-def _unpack(packed: gzip.GzipFile, path: AnyPath, error: type[IcgiError]) -> bytes:
-    chunks, size = [], 0
-    while chunk := packed.read(2**22):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > LARGEST_UNPACKED:
-            raise error(
-                f"{path}: unpacks to more than {LARGEST_UNPACKED} bytes; if that is meant, unpack "
-                "it with gunzip and give the plain file"
-            )
-    return b"".join(chunks)
+def _contents(folder: Path) -> str:
+    """Some files of a folder that may have been meant."""
+    try:
+        names = sorted(p.name for p in folder.iterdir() if ".uai" in p.name and is_plain(p.name))
+    except OSError:
+        return ""
+    return f" that holds {', '.join(names[:3])}{' and others' * (len(names) > 3)}" if names else ""
 
 
 def _write(path: AnyPath, text: str) -> None:
@@ -504,6 +510,3 @@ def _write(path: AnyPath, text: str) -> None:
         raise ModelFormatError(
             f"{path}: cannot be written ({error}); choose a folder that exists and is writable"
         ) from error
-
-
-# Compiled from here on. Positions are bytes; a word ends at white space or at the end of the file.

@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from operator import attrgetter
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.graph import FactorGraph, FloatArray, IntArray, assembled
 
+_KEPT_FACTORS, _KEPT_ENTRIES = 10_000, 16  # from so many factors, up to so many entries of each
+_kept: WeakKeyDictionary[FactorGraph, "Wiring"] = WeakKeyDictionary()
 _SIZE = attrgetter("size")  # no Python frame per factor: batches wire thousands of models
 
 
@@ -23,7 +26,18 @@ class Wiring:
 
 
 def wiring(model: FactorGraph) -> Wiring:
-    """Flat copy of a model."""
+    """Flat copy of a model; of many small factors, where it takes longest, one for all callers."""
+    if model.n_factors < _KEPT_FACTORS:
+        return _wiring(model)
+    kept = _kept.get(model)
+    if kept is None:
+        kept = _wiring(model)
+        if len(kept.values) <= _KEPT_ENTRIES * model.n_factors:  # no larger than the model itself
+            _kept[model] = kept
+    return kept
+
+
+def _wiring(model: FactorGraph) -> Wiring:
     f = model.n_factors
     arity = np.fromiter(map(len, model.scopes), np.int64, f)
     sizes = np.fromiter(map(_SIZE, model.log_tables), np.int64, f)
@@ -33,10 +47,16 @@ def wiring(model: FactorGraph) -> Wiring:
 
 
 def unwire(wired: Wiring, like: FactorGraph) -> FactorGraph:
-    """Turn flat arrays into a `FactorGraph`, tables being views into the flat array.
+    """Turn flat arrays of our own into a `FactorGraph`, tables being views into the flat array.
 
-    Names are kept from `like`; names of states only where no state was removed.
+    The flat array is read-only from here on. Names are kept from `like`, names of states are not.
     """
+    return assembled(wired.cards, *parts(wired), names=like.names)
+
+
+def parts(wired: Wiring) -> tuple[tuple[tuple[int, ...], ...], tuple[FloatArray, ...]]:
+    """Scopes and tables, the tables being read-only views into the flat array."""
+    wired.values.flags.writeable = False
     cards = wired.cards.tolist()
     scope = wired.scope.tolist()
     ends = wired.scope_start.tolist()
@@ -48,7 +68,7 @@ def unwire(wired: Wiring, like: FactorGraph) -> FactorGraph:
             for a, b, s in zip(cuts[:-1], cuts[1:], scopes, strict=True)
         ]
     )
-    return FactorGraph(wired.cards, scopes, tables, names=like.names)
+    return scopes, tables
 
 
 def _starts(lengths: IntArray) -> IntArray:

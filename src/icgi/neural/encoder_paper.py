@@ -8,10 +8,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from icgi.clock import Deadline
 from icgi.neural.arrange import FAR
 from icgi.neural.local import Active, Messages, Potentials, Sweep, state_mean
+from icgi.neural.pace import check
 
 EDGE = 4  # features of a pair of states
+ROWS = 2048  # tokens of one piece of an MLP
 
 FARTHEST = 64  # distances with a bias of their own; then one for beyond, one for disconnected
 CLASSES = FARTHEST + 3
@@ -68,6 +71,7 @@ class PaperLayer(nn.Module):
         bias: Tensor | None,
         half: bool,
         edges: Tensor | None = None,
+        deadline: Deadline | None = None,
     ) -> tuple[Tensor, Messages]:
         """New tokens and messages.
 
@@ -81,17 +85,30 @@ class PaperLayer(nn.Module):
             Attention and MLP in bfloat16; never the sweep, whose sums of logarithms would suffer.
         edges
             `edge_features` (b nk nk 4), for attention between states.
+        deadline
+            Moment after which the layer is left, by `OutOfTime`.
         """
-        tokens, messages = self.sweep(tokens, messages, model, active)
+        tokens, messages = self.sweep(tokens, messages, model, active, deadline)
+        check(deadline)
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
             if bias is not None and self.attention == "states" and edges is not None:
                 tokens = tokens + self._attend_states(tokens, model.states, bias, edges)
             elif bias is not None and self.attention == "variables":
                 pooled = state_mean(self.norm(tokens), model.states)
                 tokens = tokens + self._attend(pooled, bias)[:, :, None]
-            hidden = functional.gelu(self.up(self.norm_mlp(tokens)))
-            tokens = tokens + self.down(hidden)
+            check(deadline)
+            tokens = tokens + self._mlp(tokens, deadline)
         return tokens, messages
+
+    def _mlp(self, tokens: Tensor, deadline: Deadline | None) -> Tensor:
+        """Each token by itself; in pieces where there is a deadline, which one product may pass."""
+        b, n, k, _ = tokens.shape
+        rows = n if deadline is None else max(1, ROWS // (b * k))
+        parts = []
+        for piece in torch.split(tokens, max(rows, 1), 1):
+            check(deadline)
+            parts.append(self.down(functional.gelu(self.up(self.norm_mlp(piece)))))
+        return torch.cat(parts, 1)
 
     def _attend_states(self, tokens: Tensor, states: Tensor, bias: Tensor, edges: Tensor) -> Tensor:
         """[softmax(qᵀk/√(D/H) + b(d) + e) v, Σ e' v'] for tokens b n k d."""

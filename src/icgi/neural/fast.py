@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from icgi.clock import Deadline
 from icgi.neural.arrange import after_elimination
 from icgi.neural.closed_form import (
     SMALL,
@@ -26,13 +27,14 @@ from icgi.neural.closed_form import (
 )
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes, edge_features
 from icgi.neural.heads import TiltedDirichletHead
+from icgi.neural.pace import check
 from icgi.neural.precision import Precision
 from icgi.neural.shrink import bordered, positions, remaining, remaining_pairs, taken
 from icgi.neural.spins import Spins
 
 ROW_FEATURES = 10
 SIGNALS = 4  # of how far a mean can be trusted, for the head
-MOST_HEARD = 4.0  # half log-odds that tokens are told; beyond, gradients of atanh explode
+MOST_INPUT = 4.0  # half log-odds that tokens are given; beyond, gradients of atanh explode
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,13 @@ class FastNetwork(nn.Module):
         self.head = TiltedDirichletHead(d, SIGNALS)
         self.precision = Precision()  # of several orders together; used by `engine.concentrations`
 
-    def forward(self, spins: Spins, core: int, jitter: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        spins: Spins,
+        core: int,
+        jitter: Tensor | None = None,
+        deadline: Deadline | None = None,
+    ) -> Tensor:
         """Concentrations (b n 2) of states +1 and −1.
 
         Parameters
@@ -119,19 +127,22 @@ class FastNetwork(nn.Module):
             Spins that are left when elimination stops, all of whose 2^core states are summed.
         jitter
             Factors (b n) on the cost of eliminating each spin, to draw other orders; 1 if absent.
+        deadline
+            Moment after which the run is left at its next step, by `OutOfTime`.
         """
         live = self._start(spins, torch.ones_like(spins.fields) if jitter is None else jitter)
         lost = torch.zeros_like(spins.fields[:, :1])  # b 1    0 while every step was exact
         started = torch.zeros_like(spins.fields[:, 0])  # b    1 once padding is gone
         tape: list[_Gone] = []
         for t in range(spins.fields.shape[1] - core):
+            check(deadline)
             if t and live.fields.shape[1] % self.config.encode_every == 0:
                 live = self._encode_again(live, started)
             gone, live, was_real = self._eliminate(live)
             lost = lost + gone.loss[:, None]
             started = torch.maximum(started, was_real)
             tape.append(gone)
-        return self._distribute(live, tape, lost)
+        return self._distribute(live, tape, lost, deadline)
 
     def _start(self, spins: Spins, jitter: Tensor) -> _Live:
         s = signs_like(spins.fields)[:, None]
@@ -234,13 +245,15 @@ class FastNetwork(nn.Module):
         )
         return gone, left, taken(live.real, pick)
 
-    def _distribute(self, live: _Live, tape: list[_Gone], lost: Tensor) -> Tensor:
+    def _distribute(
+        self, live: _Live, tape: list[_Gone], lost: Tensor, deadline: Deadline | None
+    ) -> Tensor:
         """Concentrations of all spins, in their original order."""
         total = live.fields.shape[1] + len(tape)
         learned = (lost > 0).to(lost.dtype)
         mean, covariance, _ = enumerate_core(live.couplings, live.fields)
         base = torch.atanh(mean.clamp(-1.0 + 1e-7, 1.0 - 1e-7))
-        tokens = live.tokens + self._heard(base, live.mean)
+        tokens = live.tokens + self._found(base, live.mean)
         signs = signals(mean, live.mean, torch.zeros_like(mean), lost)
         base = self._blend(base, tokens, signs, live.estimate, live.reliability)
         alpha = self.head(tokens, base, learned, signs)
@@ -250,6 +263,7 @@ class FastNetwork(nn.Module):
         back = _Back(corrected, covariance, tokens, live.ids)
         parts = [alpha]
         for gone in reversed(tape):
+            check(deadline)
             back, alpha = self._put_back(gone, back, lost, total)
             parts.append(alpha)
         alpha = torch.cat(parts[::-1], 1)
@@ -266,7 +280,7 @@ class FastNetwork(nn.Module):
         found, cross = restore(row, gone.field, back.mean, back.covariance)
         base, first = found[:, None], gone.mean[:, None]
         present = (row != 0).to(base.dtype)
-        own = gone.tokens + self._heard(base, first)[:, 0]
+        own = gone.tokens + self._found(base, first)[:, 0]
         edges = row_features(
             row,
             gone.field,
@@ -276,8 +290,8 @@ class FastNetwork(nn.Module):
         own = self.cross(own, back.tokens, edges * present[:, None, None, :, None], present)
         mean = torch.tanh(base)
         signs = signals(mean, first, gone.loss[:, None], lost)
-        told, sure = gone.estimate[:, None], gone.reliability[:, None]
-        base = self._blend(base, own[:, None], signs, told, sure)
+        context = gone.estimate[:, None], gone.reliability[:, None]
+        base = self._blend(base, own[:, None], signs, *context)
         alpha = self.head(own[:, None], base, learned, signs)
         new = dirichlet_mean(alpha)  # b 1
         ratio = deviation_ratio(new, mean, learned)
@@ -290,11 +304,11 @@ class FastNetwork(nn.Module):
         )
         return grown, alpha
 
-    def _heard(self, half_logit: Tensor, first: Tensor) -> Tensor:
-        """Token part (b n 2 d) that tells what the algebra found, now and in its first pass."""
+    def _found(self, half_logit: Tensor, first: Tensor) -> Tensor:
+        """Token part (b n 2 d) for what the algebra found, now and in its first pass."""
         s = signs_like(half_logit)[:, None]
         mean = torch.tanh(half_logit)
-        half_logit = half_logit.clamp(-MOST_HEARD, MOST_HEARD)
+        half_logit = half_logit.clamp(-MOST_INPUT, MOST_INPUT)
         value = torch.stack([half_logit, mean, mean - first], -1)
         out: Tensor = self.back(value[:, :, None] * s)
         return out

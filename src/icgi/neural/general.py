@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from icgi.clock import Deadline
 from icgi.neural.arrange import after_elimination
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
 from icgi.neural.general_algebra import (
@@ -35,15 +36,16 @@ from icgi.neural.general_parts import (
     GeneralHead,
     bordered,
     edge_features,
+    input_states,
     moved_covariance,
     row_features,
-    told_states,
 )
+from icgi.neural.pace import check
 from icgi.neural.shrink import positions, taken
 from icgi.neural.shrink import remaining as rest
 
 HALF = 0.01  # inexactness (the strengths of three edges multiplied) with half corrections
-TRUST = 0.5  # of a variable's own fields as its belief, while the rest of the model is not heard
+TRUST = 0.5  # of a variable's own fields as its belief, while the rest of the model is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,13 @@ class GeneralNetwork(nn.Module):
         self.cross = CrossLayer(d, h, ROW_FEATURES)
         self.head = GeneralHead(d)
 
-    def forward(self, batch: Tables, core: int, jitter: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        batch: Tables,
+        core: int,
+        jitter: Tensor | None = None,
+        deadline: Deadline | None = None,
+    ) -> Tensor:
         """Concentrations (b n k), zero for states that do not exist.
 
         Parameters
@@ -159,21 +167,25 @@ class GeneralNetwork(nn.Module):
             at least three.
         jitter
             Factors (b n) on the cost of eliminating each variable, to draw other orders.
+        deadline
+            Moment after which the run is left at its next step, by `OutOfTime`.
         """
-        live = self._start(batch, torch.ones_like(batch.real) if jitter is None else jitter)
+        even = torch.ones_like(batch.real) if jitter is None else jitter
+        live = self._start(batch, even, deadline)
         lost = torch.zeros_like(batch.real[:, :1])  # b 1    inexactness of all steps
         started = torch.zeros_like(batch.real[:, 0])  # b    1 once padding is gone
         tape: list[_Gone] = []
         for t in range(batch.real.shape[1] - core):
+            check(deadline)
             if t and live.unary.shape[1] % self.config.encode_every == 0:
                 live = self._encode_again(live, started)
             gone, live, loss = self._eliminate(live)
             lost = lost + loss[:, None]
             started = torch.maximum(started, gone.fixed.real)
             tape.append(gone)
-        return self._distribute(live, tape, share(lost))
+        return self._distribute(live, tape, share(lost), deadline)
 
-    def _start(self, batch: Tables, jitter: Tensor) -> _Live:
+    def _start(self, batch: Tables, jitter: Tensor, deadline: Deadline | None) -> _Live:
         exists = batch.exists
         strength = strengths(batch.tables, exists)
         per_variable = torch.stack(
@@ -186,14 +198,15 @@ class GeneralNetwork(nn.Module):
             ],
             -1,
         )[:, :, None].expand(-1, -1, exists.shape[2], -1)
-        told = batch.estimate.clamp(-CLIP, CLIP) * exists
+        context = batch.estimate.clamp(-CLIP, CLIP) * exists
         per_state = torch.stack(
-            [*told_states(batch.unary, exists), told, torch.tanh(told)], -1
+            [*input_states(batch.unary, exists), context, torch.tanh(context)], -1
         )  # b n k 4
         tokens = self.embed(torch.cat([per_state, per_variable], -1))
         edges = edge_features(batch.tables, exists, strength)
         classes = distance_classes(batch.distances, self.config.classes)
         for layer in self.layers:
+            check(deadline)
             tokens = layer(tokens, edges, classes, exists * batch.real[:, :, None])
         ids = torch.arange(exists.shape[1], device=tokens.device).to(jitter.dtype)
         singles = torch.stack(
@@ -207,7 +220,7 @@ class GeneralNetwork(nn.Module):
         """Encode what is left; graphs of which only padding has gone are left as they are."""
         exists = live.fixed.exists
         degree = live.adjacency.sum(-1).log1p()[:, :, None].expand_as(exists)
-        news = torch.stack([*told_states(live.unary, exists), degree], -1)
+        news = torch.stack([*input_states(live.unary, exists), degree], -1)
         tokens = self.again(
             live.tokens + self.refresh(news),
             edge_features(live.tables, exists, strengths(live.tables, exists)),
@@ -260,12 +273,14 @@ class GeneralNetwork(nn.Module):
         )
         return gone, left, loss
 
-    def _distribute(self, live: _Live, tape: list[_Gone], learned: Tensor) -> Tensor:
+    def _distribute(
+        self, live: _Live, tape: list[_Gone], learned: Tensor, deadline: Deadline | None
+    ) -> Tensor:
         """Concentrations of all variables, in their original order."""
         total = live.unary.shape[1] + len(tape)
         exists = live.fixed.exists
         found, covariance = enumerate_core(live.tables, live.unary)
-        tokens = live.tokens + self._heard(found, exists)
+        tokens = live.tokens + self._found(found, exists)
         fixed = live.fixed
         alpha = self.head(tokens, found, exists, fixed.estimate, fixed.reliability, learned)
         marginals = alpha / alpha.sum(-1, keepdim=True)
@@ -273,6 +288,7 @@ class GeneralNetwork(nn.Module):
         back = _Back(marginals, covariance, exists, tokens, fixed.id)
         parts = [alpha]
         for gone in reversed(tape):
+            check(deadline)
             back, alpha = self._put_back(gone, back, learned, total)
             parts.append(alpha)
         alpha = torch.cat(parts[::-1], 1)
@@ -290,7 +306,7 @@ class GeneralNetwork(nn.Module):
         found, cross = restore(row, gone.unary, back.marginals, back.covariance, present)
         found = found[:, None]
         fixed = _Fixed(gone.fixed.packed[:, None])
-        own = gone.tokens + self._heard(found, fixed.exists)[:, 0]
+        own = gone.tokens + self._found(found, fixed.exists)[:, 0]
         near = present[:, :, None] * back.exists
         own = self.cross(own, back.tokens, row_features(row, gone.fixed.exists, near), near)
         own = own[:, None]
@@ -306,8 +322,8 @@ class GeneralNetwork(nn.Module):
         )
         return grown, alpha
 
-    def _heard(self, p: Tensor, exists: Tensor) -> Tensor:
-        """Token part (b n k d) that tells what the algebra found."""
+    def _found(self, p: Tensor, exists: Tensor) -> Tensor:
+        """Token part (b n k d) for what the algebra found."""
         out: Tensor = self.back(torch.stack([torch.log(p + SMALLEST) * exists, p], -1))
         return out
 

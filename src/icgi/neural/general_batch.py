@@ -13,11 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from icgi.clock import Deadline
 from icgi.errors import UnsupportedModelError
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.reduce import absorb, all_states, propagate, restrict
 from icgi.neural.arrange import distances
 from icgi.neural.general_algebra import ABSENT
+from icgi.neural.pace import check
 
 FLOOR = 30.0  # log of how much less likely than anything possible the impossible is made
 MOST_STATES = 64  # of one variable, auxiliaries included; a table of pairs then has 4096 entries
@@ -64,13 +66,16 @@ class Tables:
     def __getitem__(self, index: Tensor | slice) -> "Tables":
         return Tables(*(getattr(self, f.name)[index] for f in fields(self)))
 
-    def told(self, estimate: Tensor, reliability: Tensor) -> "Tables":
+    def with_context(self, estimate: Tensor, reliability: Tensor) -> "Tables":
         """Same batch with context."""
         return replace(self, estimate=estimate, reliability=reliability)
 
 
 def pair_form(
-    model: FactorGraph, most_states: int = MOST_STATES, alive: BoolArray | None = None
+    model: FactorGraph,
+    most_states: int = MOST_STATES,
+    alive: BoolArray | None = None,
+    deadline: Deadline | None = None,
 ) -> PairForm:
     """Pair tables of a model, equal to it up to factors e^−30 where it forbids.
 
@@ -89,6 +94,7 @@ def pair_form(
         pairs[i, j] = pairs.get((i, j), 0.0) + table
 
     for scope, raw in zip(reduced.scopes, reduced.log_tables, strict=True):
+        check(deadline)
         table = np.maximum(raw - raw.max(), lowest)
         if len(scope) == 1:
             unary[scope[0]] = unary[scope[0]] + table
@@ -106,7 +112,7 @@ def pair_form(
     if largest > most_states:
         raise UnsupportedModelError(
             f"icgi:fast takes variables of up to {most_states} states, one has {largest}; use "
-            "--engine lbp or pt"
+            "the engine lbp or pt"
         )
     return PairForm(np.array(cards, dtype=np.int64), tuple(unary), pairs, alive)
 
@@ -140,7 +146,7 @@ def _split(
     if len(kept) > most:
         raise UnsupportedModelError(
             f"icgi:fast takes factors that leave up to {most} configurations of all but one of "
-            f"their variables, the factor on {scope} leaves {len(kept)}; use --engine lbp or pt"
+            f"their variables, the factor on {scope} leaves {len(kept)}; use the engine lbp or pt"
         )
     return np.stack(np.unravel_index(kept, shape), 1), matrix[kept], scope[axis]
 
@@ -205,7 +211,10 @@ def listed(
 
 
 def assemble(
-    edges: Edges, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    edges: Edges,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    deadline: Deadline | None = None,
 ) -> Tables:
     """Dense batch on a device from lists of edges."""
     unary, real, own, found = (
@@ -219,7 +228,7 @@ def assemble(
     tables[m, j, i] = found.mT
     adjacency = unary.new_zeros(b, n, n)
     adjacency[m, i, j] = adjacency[m, j, i] = 1.0
-    far = torch.cat([distances(part) for part in torch.split(adjacency, 4096)])
+    far = torch.cat([distances(part, deadline) for part in torch.split(adjacency, 4096)])
     return Tables(
         tables.transpose(2, 3).contiguous(),
         unary,

@@ -12,10 +12,10 @@ from icgi.neural.heads import FLOOR, MOST_LOG_SCALE
 EDGES = 5
 ROW_FEATURES = 3
 SMALLEST = 3e-4  # probability below which tokens need not tell states apart
-CLIP = 8.0  # log-odds that tokens are told; beyond, all is the same
+CLIP = 8.0  # log-odds that tokens are given; beyond, all is the same
 
 
-def told_states(unary: Tensor, exists: Tensor) -> list[Tensor]:
+def input_states(unary: Tensor, exists: Tensor) -> list[Tensor]:
     """What fields θ (… k) say of each state: log p, cut where it no longer matters, and p."""
     p = torch.softmax(unary, -1)
     return [torch.log(p + SMALLEST) * exists, p]
@@ -106,7 +106,7 @@ class GeneralCorrections(nn.Module):
         own, others = self.norm(own), self.norm(others)
         near = present[:, :, None] * exists
         edges = row_features(row, own_exists, near)
-        news = self.news(torch.stack(told_states(fields, exists), -1))
+        news = self.news(torch.stack(input_states(fields, exists), -1))
         hidden = functional.gelu(
             self.own(own)[:, None, :, None]
             + (self.other(others) + news)[:, :, None]

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from icgi.clock import Deadline
 from icgi.errors import UnsupportedModelError
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.neural.arrange import distances
 from icgi.neural.closed_form import signs_like
+from icgi.neural.pace import check
 
 FLOOR = -30.0  # of log tables whose largest entry is 0: zeros are near-zeros inside the network
 LARGEST_TABLE = 4096  # entries of one factor of three or more variables, padded
@@ -114,7 +116,10 @@ class Shape:
 
 
 def make_batch(
-    models: Sequence[FactorGraph], dense: bool = True, shape: Shape | None = None
+    models: Sequence[FactorGraph],
+    dense: bool = True,
+    shape: Shape | None = None,
+    deadline: Deadline | None = None,
 ) -> Graphs:
     """Padded batch of models without impossible states, in single precision and without context."""
     shape = shape or Shape.of(models, dense)
@@ -128,6 +133,7 @@ def make_batch(
     for row, model in enumerate(models):
         states[row, : model.n_variables] = np.arange(k) < model.cards[:, None]
         for scope, table in zip(model.scopes, model.log_tables, strict=True):
+            check(deadline)
             if len(scope) == 1:
                 unary[row, scope[0], : table.size] += table
             elif len(scope) == 2 and dense:
@@ -137,7 +143,7 @@ def make_batch(
             if dense:
                 for i in scope:
                     near[row, i, [j for j in scope if j != i]] = 1.0
-    groups = [_group(models, a, count, k, dense) for a, count in shape.factors.items()]
+    groups = [_group(models, a, count, k, dense, deadline) for a, count in shape.factors.items()]
     adjacency = torch.from_numpy(near)
     mask = torch.from_numpy(states)
     return Graphs(
@@ -145,7 +151,7 @@ def make_batch(
         torch.from_numpy(_floored(unary, states > 0, 1)),
         torch.from_numpy(_floored(pairs, _pair_mask(states > 0, dense), 2)),
         adjacency,
-        distances(adjacency) if dense else adjacency,
+        distances(adjacency, deadline) if dense else adjacency,
         torch.zeros_like(mask),
         torch.zeros(b, n),
         tuple(groups),
@@ -181,7 +187,7 @@ def check_tables(states: int, arity: int) -> None:
         raise UnsupportedModelError(
             f"icgi:paper takes factors of up to {LARGEST_TABLE} padded entries, this model has one "
             f"of {arity} variables of up to {states} states ({states**arity} entries); use "
-            "--engine lbp or pt, or jt for an exact answer"
+            "the engine lbp or pt, or jt for an exact answer"
         )
 
 
@@ -194,12 +200,20 @@ def _lists(model: FactorGraph, dense: bool) -> dict[int, list[int]]:
     return found
 
 
-def _group(models: Sequence[FactorGraph], arity: int, count: int, k: int, dense: bool) -> Factors:
+def _group(
+    models: Sequence[FactorGraph],
+    arity: int,
+    count: int,
+    k: int,
+    dense: bool,
+    deadline: Deadline | None,
+) -> Factors:
     tables = np.zeros((len(models), count, *[k] * arity), np.float32)
     scopes = np.zeros((len(models), count, arity), np.int64)
     present = np.zeros((len(models), count), np.float32)
     for row, model in enumerate(models):
         for place, f in enumerate(_lists(model, dense).get(arity, [])):
+            check(deadline)
             table = model.log_tables[f]
             here = tables[row, place][tuple(slice(size) for size in table.shape)]
             here[...] = np.maximum(table - table.max(), FLOOR)

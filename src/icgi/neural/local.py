@@ -13,13 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from icgi.clock import Deadline
 from icgi.neural.graphs import FLOOR, Factors, Graphs
 from icgi.neural.heads import FLOOR as HEAD_FLOOR
 from icgi.neural.heads import MOST_LOG_SCALE
+from icgi.neural.pace import check
 
+PIECE = 8192  # factors of one piece of a sweep
 HIDE = 1e6  # taken from the logarithm of states that do not exist; beyond any sum of messages
-MOST_HEARD = 15.0  # centred log belief that tokens are told
-MOST_SAID = 6.0  # centred log belief of an answer: a token must be able to correct it
+MOST_INPUT = 15.0  # centred log belief that tokens are given
+MOST_READOUT = 6.0  # centred log belief of an answer: a token must be able to correct it
 
 
 class Messages(NamedTuple):
@@ -96,36 +99,58 @@ class Sweep(nn.Module):
         nn.init.zeros_(self.gate.weight)
 
     def forward(
-        self, tokens: Tensor, messages: Messages, model: Potentials, active: Active
+        self,
+        tokens: Tensor,
+        messages: Messages,
+        model: Potentials,
+        active: Active,
+        deadline: Deadline | None = None,
     ) -> tuple[Tensor, Messages]:
-        """Tokens that heard the new beliefs, and the new messages."""
+        """Tokens that know the new beliefs, and the new messages."""
         x = self.norm(tokens)
         tilt, gate = self.tilt(x), self.gate(state_mean(x, model.states))
         ruler: list[Tensor] = []
         messages, tilt, gate = _contained(messages, tilt, gate, ruler)
-        told = beliefs(model, messages) + tilt  # b n k h
+        sent = beliefs(model, messages) + tilt  # b n k h
         keep = torch.sigmoid(self.damping + gate)  # b n h
         pairs = messages.pairs
         if pairs.shape[1]:
-            cavity = told[:, None] - self.cavity * pairs.transpose(1, 2)  # b i j y h
+            cavity = sent[:, None] - self.cavity * pairs.transpose(1, 2)  # b i j y h
             new = pair_messages(model, cavity)
             share = keep[:, :, None, None]
             moved = share * pairs + (1.0 - share) * new
             pairs = torch.where(active.pairs[..., None, None] > 0, moved, pairs)
         groups = tuple(
-            self._group(told, keep, at_places(model.states[..., None], parts[2]), *parts)
+            self._group(sent, keep, model.states[..., None], deadline, *parts)
             for parts in zip(
                 messages.groups, model.groups, model.scopes, active.groups, strict=True
             )
         )
-        heard = _measured(Messages(pairs, groups), ruler)
-        return tokens + self.read(hearing(beliefs(model, heard), model.states)), heard
+        new_messages = _measured(Messages(pairs, groups), ruler)
+        check(deadline)
+        news = belief_features(beliefs(model, new_messages), model.states)
+        return tokens + self.read(news), new_messages
 
     def _group(
-        self, told: Tensor, keep: Tensor, states: Tensor,
+        self, sent: Tensor, keep: Tensor, states: Tensor, deadline: Deadline | None,
         old: Tensor, table: Tensor, scopes: Tensor, active: Tensor,
     ) -> Tensor:  # fmt: skip
-        cavity = at_places(told, scopes) - self.cavity * old  # b f a y h
+        if deadline is None or scopes.shape[1] <= PIECE:
+            return self._piece(sent, keep, states, old, table, scopes, active)
+        parts = []
+        for piece in zip(
+            *(torch.split(x, PIECE, 1) for x in (old, table, scopes, active)), strict=True
+        ):
+            check(deadline)
+            parts.append(self._piece(sent, keep, states, *piece))
+        return torch.cat(parts, 1)
+
+    def _piece(
+        self, sent: Tensor, keep: Tensor, states: Tensor,
+        old: Tensor, table: Tensor, scopes: Tensor, active: Tensor,
+    ) -> Tensor:  # fmt: skip
+        states = at_places(states, scopes)
+        cavity = at_places(sent, scopes) - self.cavity * old  # b f a y h
         share = at_places(keep[:, :, None], scopes)
         moved = share * old + (1.0 - share) * group_messages(table, cavity, states)
         return torch.where(active[..., None, None] > 0, moved, old)
@@ -241,12 +266,12 @@ def log_normalised(x: Tensor, states: Tensor) -> Tensor:
     return (log - top.amax(-2, keepdim=True)) * states
 
 
-def hearing(belief: Tensor, states: Tensor) -> Tensor:
-    """What tokens are told of beliefs: log p + log K and K·p − 1, both 0 for uniform (b n k 2h)."""
+def belief_features(belief: Tensor, states: Tensor) -> Tensor:
+    """Input of tokens: log p + log K and K·p − 1 of beliefs, both 0 for uniform (b n k 2h)."""
     count = states.sum(-1).clamp(min=1.0)[..., None, None]
     log = torch.log_softmax(belief, 2)
-    told = (log + torch.log(count)).clamp(-MOST_HEARD, MOST_HEARD)
-    both = torch.cat([told, count * torch.exp(log) - 1.0], -1)
+    logs = (log + torch.log(count)).clamp(-MOST_INPUT, MOST_INPUT)
+    both = torch.cat([logs, count * torch.exp(log) - 1.0], -1)
     return both * states[..., None]
 
 
@@ -278,8 +303,8 @@ class BeliefHead(nn.Module):
         count = states.sum(-1, keepdim=True).clamp(min=1.0)
         log = torch.log_softmax(belief, 2) * states[..., None]
         log = log - log.sum(2, keepdim=True) / count[..., None]
-        said = (log * self.mix).sum(-1).clamp(-MOST_SAID, MOST_SAID)
-        p = torch.softmax(said - HIDE * (1.0 - states), -1)
+        centred = (log * self.mix).sum(-1).clamp(-MOST_READOUT, MOST_READOUT)
+        p = torch.softmax(centred - HIDE * (1.0 - states), -1)
         scale = self.scale(state_mean(tokens, states)).clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE)
         shape = (functional.softplus(self.linear(tokens)[..., 0]) + HEAD_FLOOR) * count * p
         return torch.exp(scale) * shape.clamp(min=1e-7)

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from icgi.clock import Deadline
 from icgi.errors import CheckpointError
 from icgi.neural.arrange import FAR, after_elimination
 from icgi.neural.encoder_paper import (
@@ -38,6 +39,7 @@ from icgi.neural.local import (
     silence,
     state_mean,
 )
+from icgi.neural.pace import OutOfTime
 from icgi.neural.predicted import FactorKind, Predictor
 from icgi.neural.selection import Chosen, Order, Score, choose, keys
 
@@ -89,6 +91,8 @@ class Outcome(NamedTuple):
     belief: Tensor  # b n k h    log beliefs of the message passing, not normalised
     eliminated: Tensor  # b    variables
     early: tuple[Tensor, ...] = ()  # concentrations after each layer, where they were asked for
+    complete: bool = True  # whether there was time for all of it
+    sweeps: int = 0  # layers that tokens passed through
 
 
 class _Gone(NamedTuple):
@@ -154,6 +158,7 @@ class PaperNetwork(nn.Module):
         temperature: Tensor | None = None,
         steps: int | None = None,
         early: bool = False,
+        deadline: Deadline | None = None,
     ) -> Outcome:
         """Encode, eliminate, distribute, answer.
 
@@ -168,6 +173,8 @@ class PaperNetwork(nn.Module):
             Most variables to eliminate in each graph: partial elimination; as configured if absent.
         early
             Whether to answer after every layer too.
+        deadline
+            Moment after which no further layer begins; the answer is that of the tokens so far.
         """
         config = self.config
         model = potentials(graphs)
@@ -179,27 +186,38 @@ class PaperNetwork(nn.Module):
             biases = self.bias(position, slice(0, config.layers + 1)) + hidden_keys(real)
             features = self._edge_features(graphs.pairs, model)
             edges = None if features is None else between_tokens(features)
-        said: list[Tensor] = []
+        after_layers: list[Tensor] = []
         layers = [*self.layers]
         if config.repeats and not config.autoregressive:
             layers += [self.again] * config.repeats
+        late = partial(_late, deadline)
+        sweeps = 0
         for number, layer in enumerate(layers):
+            if late():
+                break
             bias = None if biases is None else biases[min(number, config.layers)]
-            tokens, messages = layer(
-                tokens, messages, model, active, bias, self.low_precision, edges
-            )
+            try:
+                tokens, messages = layer(
+                    tokens, messages, model, active, bias, self.low_precision, edges, deadline
+                )
+            except OutOfTime:
+                break
+            sweeps += 1
             if early:
-                said.append(self._answer(graphs, model, tokens, messages))
+                after_layers.append(self._answer(graphs, model, tokens, messages))
         eliminated = torch.zeros_like(real[:, 0])
-        if self.config.autoregressive and graphs.dense:
-            tokens, messages, left, tape = self._eliminate(
-                graphs, model, tokens, messages, position, noise, temperature, steps
+        if self.config.autoregressive and graphs.dense and not late():
+            tokens, messages, left, tape, passed = self._eliminate(
+                graphs, model, tokens, messages, position, noise, temperature, steps, deadline
             )
             eliminated = (real - left).sum(1)
+            sweeps += passed
             if self.config.distribute:
-                tokens, messages = self._distribute(tokens, messages, tape)
+                tokens, messages, passed = self._distribute(tokens, messages, tape, deadline)
+                sweeps += passed
         alpha = self._answer(graphs, model, tokens, messages)
-        return Outcome(alpha, beliefs(model, messages), eliminated, tuple(said))
+        belief = beliefs(model, messages)
+        return Outcome(alpha, belief, eliminated, tuple(after_layers), not late(), sweeps)
 
     def _answer(
         self, graphs: Graphs, model: Potentials, tokens: Tensor, messages: Messages
@@ -232,18 +250,22 @@ class PaperNetwork(nn.Module):
         noise: Tensor | None,
         temperature: Tensor | None,
         steps: int | None,
-    ) -> tuple[Tensor, Messages, Tensor, list[_Gone]]:
-        """Tokens, messages, what is left (b n), and the rounds that were made."""
+        deadline: Deadline | None,
+    ) -> tuple[Tensor, Messages, Tensor, list[_Gone], int]:
+        """Tokens, messages, what is left (b n), the rounds that were made, layers passed."""
         config = self.config
         alive, adjacency = graphs.real, graphs.adjacency
         fill, current = torch.zeros_like(graphs.pairs), model
         edges = self._edge_features(graphs.pairs, model)
         tape: list[_Gone] = []
         rounds, at_once = plan(config, alive.shape[1], steps)
+        passed = 0
         # by each graph's own size, so that padding does not decide
         limit = (alive.sum(1) // 4).clamp(min=config.at_once if at_once > 1 else 1)
         left = torch.full_like(limit, float(alive.shape[1] if steps is None else steps))
         for t in range(rounds):
+            if _late(deadline):
+                break
             # asking costs a wait for the device, and cannot be recorded in a CUDA graph
             if not self.training and not bool(alive.any()):
                 break
@@ -270,34 +292,55 @@ class PaperNetwork(nn.Module):
             edges = self._edge_features((graphs.pairs + fill) * _wide(adjacency), model)
             degrees = torch.log1p(adjacency.sum(-1))[..., None]
             bias = self.bias(position, slice(config.layers, config.layers + 1))[0]
-            new, messages = self.again(
-                tokens + self.refresh(degrees)[:, :, None],
-                messages,
-                current,
-                _still_active(graphs, adjacency, alive),
-                bias + hidden_keys(alive),
-                self.low_precision,
-                None if edges is None else between_tokens(edges),
-            )
+            try:
+                new, messages = self.again(
+                    tokens + self.refresh(degrees)[:, :, None],
+                    messages,
+                    current,
+                    _still_active(graphs, adjacency, alive),
+                    bias + hidden_keys(alive),
+                    self.low_precision,
+                    None if edges is None else between_tokens(edges),
+                    deadline,
+                )
+            except OutOfTime:
+                break
             tokens = torch.where(alive[..., None, None] > 0, new, tokens)
-        return tokens, messages, alive, tape
+            passed += 1
+        return tokens, messages, alive, tape, passed
 
     def _distribute(
-        self, tokens: Tensor, messages: Messages, tape: list[_Gone]
-    ) -> tuple[Tensor, Messages]:
+        self,
+        tokens: Tensor,
+        messages: Messages,
+        tape: list[_Gone],
+        deadline: Deadline | None,
+    ) -> tuple[Tensor, Messages, int]:
         """Variables come back in reverse and hear those that left after them.
 
-        Paper: an eliminated variable keeps the token it had; here it is told of the rest, as exact
+        Paper: an eliminated variable keeps the token it had; here it knows of the rest, as exact
         elimination needs it, because its marginal depends on what is decided after it has gone.
         """
         last = self.config.layers + 1
+        passed = 0
         for gone in reversed(tape):
+            if _late(deadline):
+                break
             bias = self.bias(gone.position, slice(last, last + 1))[0] + hidden_keys(gone.alive)
-            new, messages = self.back(
-                tokens, messages, gone.model, gone.active, bias, self.low_precision, gone.edges
-            )
+            try:
+                new, messages = self.back(
+                    tokens, messages, gone.model, gone.active, bias, self.low_precision,
+                    gone.edges, deadline,
+                )  # fmt: skip
+            except OutOfTime:
+                break
             tokens = torch.where(gone.mask[..., None, None] > 0, new, tokens)
-        return tokens, messages
+            passed += 1
+        return tokens, messages, passed
+
+
+def _late(deadline: Deadline | None) -> bool:
+    return deadline is not None and deadline.passed
 
 
 def plan(config: PaperConfig, n: int, steps: int | None = None) -> tuple[int, int]:

@@ -7,24 +7,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.random import Generator
+from torch import Tensor
 
+from icgi.clock import Deadline
 from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
 from icgi.model.reduce import restrict
+from icgi.neural import doubt
 from icgi.neural.encoder_paper import EDGE
 from icgi.neural.graphs import LARGEST_TABLE, make_batch
+from icgi.neural.pace import OutOfTime, unary_beliefs
 from icgi.neural.paper import PaperConfig, plan
 from icgi.neural.possible import possible_states
 from icgi.neural.selection import gumbel
 
 if TYPE_CHECKING:
-    from icgi.neural.paper import PaperNetwork
+    from icgi.neural.paper import Outcome, PaperNetwork
 
 MOST_DENSE = 512  # variables; beyond, pairs are lists: no attention and no elimination
 LARGEST_BATCH = 128
 SINGLE = 4  # bytes
+NEVER = Deadline()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,11 +54,13 @@ def paper_marginals(
     rng: Generator,
     steps: int | None = None,
     device: str = "cpu",
+    deadline: Deadline = NEVER,
 ) -> list[Marginals]:
     """Marginals of many models, in batches as large as the memory of the budget allows.
 
     States that cannot occur, as far as `possible_states` finds them, get exactly zero. Models of
-    more than 512 variables run without attention and elimination, and their stats say so.
+    more than 512 variables run without attention and elimination, and their stats say so. Past the
+    deadline: what the tokens say after the layers so far, or the fields.
 
     Parameters
     ----------
@@ -61,22 +68,30 @@ def paper_marginals(
         Most variables to eliminate of each model; as the network was trained if absent.
     """
     network = network.to(device).eval()
-    jobs = [_job(network.config, model, budget) for model in models]
+    for model in models:
+        refuse_early(model)
+    jobs = [_job(network.config, model, budget, deadline) for model in models]
     seeds = torch.Generator().manual_seed(int(rng.integers(2**63 - 1)))
     answers: dict[int, Marginals] = {}
     for chosen in _batches(jobs, budget):
         batch = [jobs[k] for k in chosen]
-        graphs = make_batch([job.model for job in batch], batch[0].dense).to(device)
+        try:
+            graphs = make_batch([job.model for job in batch], batch[0].dense, deadline=deadline)
+        except OutOfTime:
+            answers |= {k: _unread(jobs[k]) for k in chosen}
+            continue
+        graphs = graphs.to(device)
         noise = None
         if network.config.order == "random":
             noise = gumbel((*graphs.real.shape[:1], 64, graphs.real.shape[1]), seeds).to(device)
         with torch.no_grad():
-            found = network.run(graphs, noise, steps=steps)
-        alphas = found.alpha.double().cpu().numpy()
-        for k, job, alpha, gone in zip(
-            chosen, batch, alphas, found.eliminated.tolist(), strict=True
-        ):
-            answers[k] = _answer(network.config, job, alpha, gone)
+            found = network.run(graphs, noise, steps=steps, early=True, deadline=deadline)
+        parts = [found.alpha, *_disagreement(found)]
+        arrays = [x.double().cpu().numpy() for x in parts]
+        gone = found.eliminated.tolist()
+        for b, k in enumerate(chosen):
+            mine = [x[b] for x in arrays]
+            answers[k] = _answer(network.config.layers, jobs[k], mine, float(gone[b]), found)
     return [answers[k] for k in range(len(models))]
 
 
@@ -101,15 +116,15 @@ def bytes_needed(config: PaperConfig, model: FactorGraph, dense: bool) -> int:
     return int(SINGLE * (tokens + lists + pairs))
 
 
-def _job(config: PaperConfig, model: FactorGraph, budget: Budget) -> _Job:
-    alive = possible_states(model)
+def _job(config: PaperConfig, model: FactorGraph, budget: Budget, deadline: Deadline) -> _Job:
+    alive = possible_states(model, deadline)
     reduced = restrict(model, alive)
     largest = max([0, *(len(s) for s in reduced.scopes)])
     if largest > 2 and reduced.max_states**largest > LARGEST_TABLE:
         raise UnsupportedModelError(
             f"icgi:paper takes factors of up to {LARGEST_TABLE} padded entries, this model has one "
             f"of {largest} variables and variables of up to {reduced.max_states} states; use "
-            "--engine lbp or pt, or jt for an exact answer"
+            "the engine lbp or pt, or jt for an exact answer"
         )
     dense = reduced.n_variables <= MOST_DENSE
     need = bytes_needed(config, reduced, dense)
@@ -118,9 +133,28 @@ def _job(config: PaperConfig, model: FactorGraph, budget: Budget) -> _Job:
     if need > budget.table_bytes:
         raise BudgetError(
             f"icgi:paper needs {need / 1e6:.0f} MB for {reduced!r}, the budget is "
-            f"{budget.table_bytes / 1e6:.0f} MB; raise --memory, or use --engine lbp"
+            f"{budget.table_bytes / 1e6:.0f} MB; give a larger memory budget, or use the "
+            "engine lbp"
         )
     return _Job(reduced, alive, dense, need)
+
+
+def refuse_early(model: FactorGraph) -> None:
+    """Refuse wide factors without zeros, which nothing makes smaller, before anything is done."""
+    for scope, table in zip(model.scopes, model.log_tables, strict=True):
+        if len(scope) > 2 and table.size > LARGEST_TABLE and not np.isneginf(table).any():
+            raise UnsupportedModelError(
+                f"icgi:paper takes factors of up to {LARGEST_TABLE} padded entries, this model has "
+                f"one of {table.size}; use the engine lbp or pt, or jt for an exact answer"
+            )
+
+
+def _unread(job: _Job) -> Marginals:
+    p = unary_beliefs(job.model)
+    alpha, error = doubt.unknown(p)
+    stats = {"variables_eliminated": 0.0, "attention": 0.0, "sweeps": 0.0}
+    found = Marginals(p, Status.BUDGET_SPENT, concentration=alpha, std_error=error, stats=stats)
+    return lift(found, job.alive)
 
 
 def _batches(jobs: Sequence[_Job], budget: Budget) -> list[list[int]]:
@@ -140,18 +174,37 @@ def _batches(jobs: Sequence[_Job], budget: Budget) -> list[list[int]]:
     return groups
 
 
-def _answer(config: PaperConfig, job: _Job, found: FloatArray, gone: float) -> Marginals:
+def _disagreement(found: "Outcome") -> tuple[Tensor, Tensor]:
+    """Deviation between the beliefs of heads, most that p changes in later layers (b n k)."""
+    p = found.alpha / found.alpha.sum(-1, keepdim=True)
+    later = found.early[len(found.early) // 2 :]
+    change = torch.zeros_like(p)
+    for alpha in later:
+        change = torch.maximum(change, (p - alpha / alpha.sum(-1, keepdim=True)).abs())
+    return torch.nan_to_num(torch.softmax(found.belief, -2)).std(-1), change
+
+
+def _answer(
+    layers: int, job: _Job, arrays: Sequence[FloatArray], gone: float, found: "Outcome"
+) -> Marginals:
     model = job.model
-    alpha = found[: model.n_variables, : model.max_states].copy()
-    alpha[np.arange(model.max_states) >= model.cards[:, None]] = 0.0
-    rounds = plan(config, model.n_variables)[0] if job.dense and config.autoregressive else 0
+    alpha, spread, change = (x[: model.n_variables, : model.max_states] for x in arrays)
+    alpha = np.where(np.arange(model.max_states) < model.cards[:, None], alpha, 0.0)
     stats = {
         "variables_eliminated": gone,
         "attention": float(job.dense),
-        "sweeps": float(config.layers + rounds * (1 + config.distribute)),
+        "sweeps": float(found.sweeps),
     }
-    # the plan was carried out to its end; a network has no criterion of its own beyond that
+    signs = doubt.Signs(alpha, spread, change, *doubt.strengths_of(model))
+    kind: doubt.Kind = "paper" if job.dense and found.complete else "paper, layers only"
+    answered = np.full(model.n_variables, found.sweeps >= layers)
+    alpha, error = doubt.stated(kind, signs, answered)
     answer = Marginals(
-        alpha / alpha.sum(1, keepdims=True), Status.ESTIMATED, concentration=alpha, stats=stats
+        alpha / alpha.sum(1, keepdims=True),
+        # the plan was carried out to its end; a network has no criterion of its own beyond that
+        Status.ESTIMATED if found.complete else Status.BUDGET_SPENT,
+        concentration=alpha,
+        std_error=error,
+        stats=stats,
     )
     return lift(answer, job.alive)

@@ -1,4 +1,4 @@
-"""Large models in pieces: overlapping patches of the graph, and what the rest says to each.
+"""Large models in pieces: overlapping patches of the graph, with a boundary field for the rest.
 
 Attention and elimination on dense arrays grow with n². Beyond some size every variable is answered
 inside a patch of its neighbourhood; across the patch's border stand the messages of belief
@@ -6,11 +6,12 @@ propagation, as fields.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.model.graph import BoolArray, FloatArray, IntArray
 from icgi.model.ising import IsingArrays
 
@@ -26,7 +27,7 @@ class Patch:
     """A part of a model, with fields for what was cut off."""
 
     arrays: IsingArrays
-    said: FloatArray  # part of its fields that is what the rest says
+    boundary: FloatArray  # part of its fields that stands for the rest
     members: IntArray  # numbers of its variables in the whole model
     answered: BoolArray  # whose answers are taken from here; each variable has one such patch
 
@@ -37,28 +38,53 @@ def whole(arrays: IsingArrays) -> Patch:
     return Patch(arrays, np.zeros(n), np.arange(n), np.ones(n, dtype=np.bool_))
 
 
-def cut(arrays: IsingArrays, inside: int = INSIDE, size: int = SIZE) -> list[Patch]:
-    """Cover a model with patches of up to `size` variables, `inside` of which are answered."""
-    starts, ends = np.concatenate([arrays.edges, arrays.edges[:, ::-1]]).T
-    order = np.argsort(starts, kind="stable")
-    n = len(arrays.fields)
-    bounds = np.searchsorted(starts[order], np.arange(n + 1))
-    near = [ends[order[a:b]] for a, b in pairwise(bounds)]
-    message = outside_fields(arrays)
-    free = np.ones(n, dtype=np.bool_)
-    found: list[Patch] = []
-    while free.any():
-        own, core = _take(near, free, inside, (inside + size) // 2)
+class _Near:
+    """Neighbours of every variable, and the edges that lead to them."""
+
+    def __init__(self, arrays: IsingArrays) -> None:
+        starts, self.ends = np.concatenate([arrays.edges, arrays.edges[:, ::-1]]).T
+        self.order = np.argsort(starts, kind="stable")  # numbers of directed edges, 2m
+        self.bounds = np.searchsorted(starts[self.order], np.arange(len(arrays.fields) + 1))
+
+    def edges(self, i: int) -> IntArray:
+        """Directed edges that leave a variable; m more is the way back of the first m."""
+        return np.asarray(self.order[self.bounds[i] : self.bounds[i + 1]])
+
+    def __getitem__(self, i: int) -> IntArray:
+        return np.asarray(self.ends[self.edges(i)])
+
+
+def cut(
+    arrays: IsingArrays,
+    inside: int = INSIDE,
+    size: int = SIZE,
+    message: FloatArray | None = None,
+) -> Iterator[Patch]:
+    """Cover a model with patches of up to `size` variables, `inside` of which are answered.
+
+    They are made as they are asked for: a large model has thousands. `message` are those of
+    `outside_fields`, computed if absent.
+    """
+    near = _Near(arrays)
+    message = outside_fields(arrays) if message is None else message
+    free = np.ones(len(arrays.fields), dtype=np.bool_)
+    place = np.full(len(arrays.fields), -1)
+    first = 0
+    while True:
+        while first < len(free) and not free[first]:
+            first += 1
+        if first == len(free):
+            return
+        own, core = _take(near, free, first, inside, (inside + size) // 2)
         members = np.array(_nearest(core, near, size))
-        found.append(_patch(arrays, members, np.isin(members, own), message))
-    return found
+        yield _patch(arrays, near, members, np.isin(members, own), message, place)
 
 
-def outside_fields(arrays: IsingArrays) -> FloatArray:
+def outside_fields(arrays: IsingArrays, deadline: Deadline | None = None) -> FloatArray:
     """Messages (2m) along the edges and against them: the field that the far end gives the other.
 
     Belief propagation, damped after a third of the sweeps. Where it does not come to rest, its
-    average over the last third is still a fair guess.
+    average over the last third is still a fair guess. Past the deadline: the messages so far.
     """
     n, (i, j) = len(arrays.fields), arrays.edges.T
     starts, ends = np.concatenate([i, j]), np.concatenate([j, i])
@@ -66,6 +92,8 @@ def outside_fields(arrays: IsingArrays) -> FloatArray:
     back = np.roll(np.arange(len(t)), len(i))
     u, total = np.zeros(len(t)), np.zeros(len(t))
     for sweep in range(SWEEPS):
+        if deadline is not None and deadline.passed:
+            return u
         field = arrays.fields + np.bincount(ends, u, minlength=n)
         new = np.arctanh(np.clip(t * np.tanh(field[starts] - u[back]), -LARGEST, LARGEST))
         if np.abs(new - u).max(initial=0.0) < AT_REST:
@@ -78,7 +106,7 @@ def outside_fields(arrays: IsingArrays) -> FloatArray:
 
 
 def _take(
-    near: list[IntArray], free: BoolArray, inside: int, reach: int
+    near: _Near, free: BoolArray, first: int, inside: int, reach: int
 ) -> tuple[list[int], list[int]]:
     """Take up to `inside` free variables; also what joins them, connected in each component.
 
@@ -86,8 +114,12 @@ def _take(
     """
     own: list[int] = []
     core: list[int] = []
-    while len(own) < inside and free.any():
-        walk = _nearest([int(np.flatnonzero(free)[0])], near, reach - len(core))
+    while len(own) < inside:
+        while first < len(free) and not free[first]:
+            first += 1
+        if first == len(free):
+            break
+        walk = _nearest([first], near, reach - len(core))
         new = [v for v in walk if free[v]][: inside - len(own)]
         free[new] = False
         own, core = own + new, core + walk
@@ -96,7 +128,7 @@ def _take(
     return own, core
 
 
-def _nearest(seeds: list[int], near: list[IntArray], count: int) -> list[int]:
+def _nearest(seeds: list[int], near: _Near, count: int) -> list[int]:
     """Breadth first from the seeds, which come first."""
     found, queue = list(seeds), deque(seeds)
     seen = set(seeds)
@@ -110,17 +142,26 @@ def _nearest(seeds: list[int], near: list[IntArray], count: int) -> list[int]:
 
 
 def _patch(
-    arrays: IsingArrays, members: IntArray, answered: BoolArray, message: FloatArray
+    arrays: IsingArrays,
+    near: _Near,
+    members: IntArray,
+    answered: BoolArray,
+    message: FloatArray,
+    place: IntArray,
 ) -> Patch:
-    n, m = len(arrays.fields), len(arrays.edges)
-    place = np.full(n, -1)
+    """One patch; `place` is −1 everywhere, and is again afterwards."""
+    m = len(arrays.edges)
     place[members] = np.arange(len(members))
-    i, j = place[arrays.edges].T
-    kept = (i >= 0) & (j >= 0)
-    said = np.zeros(len(members))
-    for inner, outer, u in ((j, i, message[:m]), (i, j, message[m:])):
-        border = (inner >= 0) & (outer < 0)
-        np.add.at(said, inner[border], u[border])
-    edges = np.sort(np.stack([i[kept], j[kept]], 1), 1)
-    part = IsingArrays(edges, arrays.couplings[kept], arrays.fields[members] + said, 0.0)
-    return Patch(part, said, members, answered)
+    leaving = [near.edges(i) for i in members.tolist()]
+    inner = np.repeat(np.arange(len(members)), [len(x) for x in leaving])
+    edge = np.concatenate([np.zeros(0, np.int64), *leaving])
+    outer = place[near.ends[edge]]
+    place[members] = -1
+    border = outer < 0
+    back = np.where(edge < m, edge + m, edge - m)  # the message comes against the edge that leaves
+    boundary = np.zeros(len(members))
+    np.add.at(boundary, inner[border], message[back[border]])
+    kept = ~border & (edge < m)
+    edges = np.sort(np.stack([inner[kept], outer[kept]], 1), 1)
+    part = IsingArrays(edges, arrays.couplings[edge[kept]], arrays.fields[members] + boundary, 0.0)
+    return Patch(part, boundary, members, answered)

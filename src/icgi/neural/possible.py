@@ -2,14 +2,16 @@
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.errors import EvidenceError
 from icgi.model.graph import BoolArray, FactorGraph
 from icgi.model.reduce import all_states, propagate
 
+NEVER = Deadline()
 PROBING = 2 * 10**7  # table entries that probing may read
 
 
-def possible_states(model: FactorGraph) -> BoolArray:
+def possible_states(model: FactorGraph, deadline: Deadline = NEVER) -> BoolArray:
     """Mask (n k) of the states left by arc consistency and, as far as effort goes, by probing.
 
     Probing assumes one state after the other and removes those whose assumption leaves some
@@ -25,11 +27,11 @@ def possible_states(model: FactorGraph) -> BoolArray:
         for i in scope
     }
     spent, changed = 0, bool(constrained)
-    while changed and spent < PROBING:
+    while changed and spent < PROBING and not deadline.passed:
         changed = False
         for i in sorted(constrained):
             for x in np.flatnonzero(alive[i]):
-                if alive[i].sum() == 1 or spent >= PROBING:
+                if alive[i].sum() == 1 or spent >= PROBING or deadline.passed:
                     break
                 spent += entries
                 assumed = alive.copy()

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from icgi.clock import Deadline
 from icgi.neural.arrange import distances
 from icgi.neural.closed_form import cheapest, enumerate_core, project, restore
+from icgi.neural.pace import check
 from icgi.neural.shrink import bordered, positions, remaining, remaining_pairs, taken
 
 FIRST_CORE = 12  # spins that the first pass sums exactly
@@ -46,13 +48,15 @@ class Spins:
         return Spins(*(getattr(self, f.name)[index] for f in fields(self)))
 
 
-def make_spins(couplings: Tensor, fields: Tensor, real: Tensor) -> Spins:
+def make_spins(
+    couplings: Tensor, fields: Tensor, real: Tensor, deadline: Deadline | None = None
+) -> Spins:
     """Batch without context: distances and the first pass are computed, in chunks of models."""
     parts = []
     for j, h, r in zip(*(torch.split(x, CHUNK) for x in (couplings, fields, real)), strict=True):
         zero = torch.zeros_like(h)
-        near = distances((j != 0).to(h.dtype))
-        parts.append(Spins(j, h, r, near, *first_pass(j, h, r), zero, zero))
+        near = distances((j != 0).to(h.dtype), deadline)
+        parts.append(Spins(j, h, r, near, *first_pass(j, h, r, deadline), zero, zero))
     if len(parts) == 1:
         return parts[0]
     return Spins(*(torch.cat([getattr(p, name) for p in parts]) for name in Spins.__slots__))
@@ -68,13 +72,16 @@ class _Gone(NamedTuple):
 
 
 @torch.no_grad()
-def first_pass(couplings: Tensor, fields: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+def first_pass(
+    couplings: Tensor, fields: Tensor, real: Tensor, deadline: Deadline | None = None
+) -> tuple[Tensor, Tensor]:
     """Means (b n) and correlations (b n n, 0 on the diagonal) by elimination in closed form."""
     b, n = fields.shape
     ids = torch.arange(n, device=fields.device).expand(b, n)
     even = torch.ones_like(fields)
     tape: list[_Gone] = []
     for _ in range(n - min(FIRST_CORE, n)):
+        check(deadline)
         pick, _loss = cheapest(couplings, fields, real, even)
         field = taken(fields, pick)
         row, couplings = remaining_pairs(couplings, pick)
@@ -88,6 +95,7 @@ def first_pass(couplings: Tensor, fields: Tensor, real: Tensor) -> tuple[Tensor,
         ids, even = left, even[:, 1:]
     mean, covariance, _ = enumerate_core(couplings, fields)
     for gone in reversed(tape):
+        check(deadline)
         row = gone.row.gather(1, positions(gone.left, ids, n))
         half_logit, cross = restore(row, gone.field, mean, covariance)
         own = torch.tanh(half_logit)[:, None]

@@ -1,97 +1,238 @@
-"""`auto`: say what exact inference would cost, and take it whenever it fits the budget."""
+"""`auto`: exact wherever that fits, else the best of independent approximations, and its error.
 
-from dataclasses import dataclass
+Connected parts of the model are answered apart: those whose exact cost fits are exact whatever
+happens to the others. Each step of the ladder leaves a complete answer behind.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
 
+from icgi.clock import Deadline
 from icgi.errors import BudgetError
-from icgi.exact.junction_tree import AlongOrder, JunctionTree, check_memory, readable_bytes, solve
-from icgi.exact.tree import plan
-from icgi.inference import Budget, Engine, Marginals
-from icgi.model.graph import FactorGraph
-from icgi.model.ordering import Order, find_order
+from icgi.exact.forecast import Forecast, forecast
+from icgi.exact.junction_tree import AlongForecast, AlongOrder
+from icgi.inference import Budget, Engine, Marginals, Status
+from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.reduce import Component, components
+from icgi.portfolio.approximate import Found, approximations
+from icgi.portfolio.exact import by_symmetry
 
-BEYOND = 2.0**24  # times the budget: the longest searches were seen to save a factor of 2^16
-PLANNED = 2**36  # separator entries up to which the exact memory is worked out
-YEAR = 365.25 * 86400
-ENTRIES_PER_SECOND = 3e8  # both passes of the junction tree, measured low on two cores
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Forecast:
-    """What exact inference would cost, known before anything is allocated."""
-
-    order: Order
-    table_bytes: float
-    seconds: float
-
-    def fits(self, budget: Budget) -> bool:
-        """Whether exact inference keeps within the budget's memory and time."""
-        return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
-
-    def __str__(self) -> str:
-        return (
-            f"induced width {self.order.width}, largest table 2^{self.order.log2_table:.1f}, "
-            f"tables {readable_bytes(self.table_bytes)}, about {readable_seconds(self.seconds)}"
-        )
-
-
-def forecast(
-    model: FactorGraph, rng: Generator, seconds: float = np.inf, hopeless: float = np.inf
-) -> Forecast:
-    """Search an elimination order and predict what exact inference along it would cost."""
-    order = find_order(model, rng, seconds=seconds, hopeless=hopeless)
-    if order.message_entries < PLANNED:
-        needed: float = plan(model, order.variables).bytes_needed
-    else:
-        needed = 8 * order.message_entries  # the plan itself would be large, and cannot help
-    work = 2.0 * 2.0 ** min(order.log2_entries, 1000.0)
-    return Forecast(order, needed, work / ENTRIES_PER_SECOND)
-
-
-def hopeless(budget: Budget) -> float:
-    """log₂ of the entries of a greedy order that no search would bring down to any memory."""
-    # With a small budget a search still tells how much memory to ask for instead.
-    return float(np.log2(BEYOND * max(budget.table_bytes, Budget().table_bytes) / 8))
-
-
-def readable_seconds(count: float) -> str:
-    """Format a duration as a person says it: 0.01 s, 12 min, 10^12 years."""
-    if count < 0.01:
-        return "0.01 s"
-    if count >= 1e9 * YEAR:
-        return f"10^{np.log10(count / YEAR):.0f} years"
-    units = (("years", YEAR), ("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
-    unit, size = next((u for u in units if count >= 2 * u[1]), units[-1])
-    value = count / size
-    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
+HASTE = 0.3  # share of the time left, beyond which exact inference waits for a first answer
+PARTS_SHARE = 0.1  # of the time left, for the searches over all parts of a model
+_SEVERITY = (
+    Status.EXACT, Status.CONVERGED, Status.AT_REST, Status.ESTIMATED, Status.BUDGET_SPENT,
+    Status.DIVERGED,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """Exact whenever it fits the budget; otherwise a clear refusal that says what it would take."""
+    """Exact where it fits the budget, else `lbp` at once, then `ttve` and `pt` side by side.
+
+    Of the approximations the one with the smallest expected error answers; what the others say
+    against it widens that error (docs/engines/auto.md).
+    """
+
+    seconds: float = 20.0  # of approximation, where the budget names no time
+    patience: float = 60.0  # seconds that exact inference may be forecast to take there
+    exact: bool = True  # false: approximate what could be exact, too
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
-        """Forecast, then the junction tree or `BudgetError`."""
-        share = JunctionTree().search_share
-        ahead = forecast(model, rng, share * budget.seconds, hopeless(budget))
-        refuse_beyond(ahead, budget)
-        return solve(model, ahead.order, budget)
+        """Return the last answer of the ladder."""
+        deadline = budget.deadline()
+        ahead = self.forecast(model, budget, rng)
+        return self.along(ahead)(model, budget.until(deadline), rng)
+
+    def answers(self, model: FactorGraph, budget: Budget, rng: Generator) -> Iterator[Marginals]:
+        """Complete answers of growing quality."""
+        deadline = budget.deadline()
+        ahead = self.forecast(model, budget, rng)
+        yield from self.along(ahead).answers(model, budget.until(deadline), rng)
+
+    def forecast(self, model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
+        """Cost of exact inference on a model, along the order that would be taken."""
+        return forecast(model, self.bounded(budget), rng)
+
+    def bounded(self, budget: Budget) -> Budget:
+        """Budget with the time that is taken for granted where none is named."""
+        if math.isinf(budget.seconds):
+            return replace(budget, seconds=self.patience)
+        return budget
+
+    def takes(self, ahead: Forecast, budget: Budget) -> bool:
+        """Whether exact inference as forecast is what this engine does."""
+        return self.exact and ahead.fits(self.bounded(budget))
+
+    def along(self, ahead: Forecast) -> "Ladder":
+        """Same engine for the model of a forecast, without another search."""
+        return Ladder(self, ahead)
 
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> Engine:
         """Same engine with one order for many evidences, where exact fits without any evidence."""
-        share = JunctionTree().search_share
-        ahead = forecast(model, rng, share * budget.seconds, hopeless(budget))
-        return AlongOrder(ahead.order) if ahead.fits(budget) else self
+        ahead = self.forecast(model, budget, rng)
+        return AlongOrder(ahead.order) if self.takes(ahead, budget) else self
 
 
-def refuse_beyond(ahead: Forecast, budget: Budget) -> None:
-    """Raise `BudgetError` when exact inference would exceed the memory or the time."""
-    check_memory(ahead.order, ahead.table_bytes, budget)
-    if not ahead.fits(budget):
-        raise BudgetError(
-            f"exact inference would take about {readable_seconds(ahead.seconds)} ({ahead}), "
-            f"the budget is {readable_seconds(budget.seconds)}; raise --seconds, or use an "
-            "approximate engine (ttve, pt, gbp, lbp)"
+@dataclass(frozen=True, slots=True, eq=False)
+class Ladder:
+    """`auto` with the forecast of exact inference made."""
+
+    settings: Auto
+    ahead: Forecast
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Return the last answer."""
+        for answer in self.answers(model, budget, rng):
+            found = answer
+        return found
+
+    def answers(self, model: FactorGraph, budget: Budget, rng: Generator) -> Iterator[Marginals]:
+        """Exact at once where it fits; else part by part."""
+        deadline = budget.deadline()
+        named = math.isfinite(budget.seconds)
+        if self.settings.takes(self.ahead, budget) and (
+            not named or self.ahead.seconds <= HASTE * budget.seconds
+        ):
+            try:
+                yield AlongForecast(self.ahead)(model, budget, rng)
+                return
+            except BudgetError:  # the forecast was too low: what is left goes to approximations
+                pass
+        if not named:
+            deadline = deadline.within(self.settings.seconds)
+        yield from self._parts(model, budget, deadline, rng)
+
+    def _parts(
+        self, model: FactorGraph, budget: Budget, deadline: Deadline, rng: Generator
+    ) -> Iterator[Marginals]:
+        """Answer every connected part, the cheap ones exactly and first."""
+        parts = components(model)
+        if not parts:
+            yield AlongForecast(self.ahead)(model, budget, rng)
+            return
+        answers: list[Marginals | None] = [None] * len(parts)
+        hard = []
+        searching = deadline.share(PARTS_SHARE)
+        for k, part in sorted(enumerate(parts), key=lambda pair: len(pair[1].variables)):
+            ahead = self.ahead if len(parts) == 1 else None
+            answers[k] = self._exactly(part, ahead, budget, deadline, searching, rng)
+            if answers[k] is None:
+                hard.append(k)
+        if not hard:
+            yield assembled(model, parts, answers)
+            return
+        sizes = {k: sum(table.size for table in parts[k].model.log_tables) for k in hard}
+        for done, k in enumerate(hard):
+            share = sizes[k] / sum(sizes[j] for j in hard[done:])
+            for found in approximations(parts[k].model, budget, deadline.share(share), rng):
+                answers[k] = self._worded(found)
+                yield assembled(model, parts, answers)
+
+    def _exactly(
+        self,
+        part: Component,
+        ahead: Forecast | None,
+        budget: Budget,
+        deadline: Deadline,
+        searching: Deadline,
+        rng: Generator,
+    ) -> Marginals | None:
+        """Exact marginals of a part where they fit, None elsewhere."""
+        if not self.settings.exact:
+            return None
+        left = budget.until(deadline)
+        if ahead is None:
+            ahead = forecast(part.model, budget.until(searching), rng, share=1.0)
+        if ahead.fits(replace(left, seconds=min(left.seconds, self.settings.patience))):
+            try:
+                return AlongForecast(ahead)(part.model, left, rng)
+            except BudgetError:
+                return None
+        return by_symmetry(part.model, budget.until(deadline.share(0.5)), rng)
+
+    def _worded(self, found: Found) -> Marginals:
+        """The combined answer of a part, with its expected error and who supports it."""
+        made = found.combined
+        route = made.chosen.answer
+        stats = {f"{made.chosen.name}_{key}": value for key, value in route.stats.items()}
+        stats |= {
+            "routes": float(len(found.routes)),
+            "expected_error": made.expected,
+            "agreeing": float(len(made.agreeing)),
+            "opposing": float(len(made.opposing)),
+        }
+        words = [made.chosen.name]
+        for names, verb in ((made.agreeing, "independently agree"), (made.opposing, "disagree")):
+            if names:
+                words.append(f"{' and '.join(names)} {verb}{'s' if len(names) == 1 else ''}")
+        return Marginals(
+            route.probs,
+            made.status,
+            route.log_z,
+            std_error=np.where(route.probs > 0, made.error[:, None], 0.0),
+            stats=stats,
+            note="; ".join(words),
         )
+
+
+def assembled(
+    model: FactorGraph, parts: Sequence[Component], answers: Sequence[Marginals | None]
+) -> Marginals:
+    """One answer from those of the parts; a part without one yet is uniform, and says nothing."""
+    probs = np.zeros((model.n_variables, max(model.max_states, 1)))
+    error = np.zeros_like(probs)
+    known = [a for a in answers if a is not None]
+    for part, answer in zip(parts, answers, strict=True):
+        width = part.model.max_states
+        if answer is None:
+            cards = part.model.cards
+            rows = (np.arange(width) < cards[:, None]) / cards[:, None]
+            probs[part.variables, :width], error[part.variables, :width] = rows, rows > 0
+            continue
+        probs[part.variables, :width] = answer.probs
+        if answer.std_error is not None:
+            error[part.variables, :width] = answer.std_error
+    waiting = len(known) < len(parts)
+    status = max((a.status for a in known), key=_SEVERITY.index, default=Status.BUDGET_SPENT)
+    if waiting:
+        status = max(status, Status.BUDGET_SPENT, key=_SEVERITY.index)
+    constant = 0.0 if parts else sum(float(t) for t in model.log_tables)
+    values = [a.log_z for a in known]
+    sums = None if waiting or None in values else constant + sum(v for v in values if v is not None)
+    exact = sum(len(p.variables) for p, a in zip(parts, answers, strict=True) if _is_exact(a))
+    return Marginals(
+        probs,
+        status,
+        sums,
+        std_error=error if not all(map(_is_exact, answers)) else None,
+        stats=_stats(parts, answers, error) | {"exact_variables": float(exact)},
+        note=_note(parts, answers),
+    )
+
+
+def _is_exact(answer: Marginals | None) -> bool:
+    return answer is not None and answer.status is Status.EXACT
+
+
+def _stats(
+    parts: Sequence[Component], answers: Sequence[Marginals | None], error: FloatArray
+) -> dict[str, float]:
+    """What is known of the largest part, with the expected error of the whole model."""
+    largest = max(range(len(parts)), key=lambda k: len(parts[k].variables), default=None)
+    answer = None if largest is None else answers[largest]
+    found = dict(answer.stats) if answer is not None else {}
+    if not all(map(_is_exact, answers)):
+        found["expected_error"] = float(error.max(1).mean())
+    return found | {"parts": float(len(parts))}
+
+
+def _note(parts: Sequence[Component], answers: Sequence[Marginals | None]) -> str:
+    """Words of the part that is worst off."""
+    said = [a for a in answers if a is not None and a.note]
+    if not said:
+        return ""
+    return max(said, key=lambda a: a.stats.get("expected_error", 0.0)).note

@@ -1,12 +1,13 @@
 """An answer as one HTML page that needs nothing but itself: no script, no font, no other file."""
 
 import math
-from html import escape
+from html import escape as _escape
 
 import numpy as np
 
 from icgi.answer import Answer
 from icgi.model.graph import state_names, variable_name
+from icgi.wording import shown
 
 MOST = 5000  # variables listed; a browser shows this many at once
 _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b79a20", "#e45756", "#72b7b2", "#9d755d", "#bab0ac")
@@ -21,6 +22,11 @@ td.bar { width: 12em } td.bar div { display: flex; height: 1em; background: #eee
 td.bar i { display: block }
 svg text { font: 11px system-ui, sans-serif; fill: #555 }
 """
+
+
+def escape(text: str) -> str:
+    """Text as HTML; control characters are shown, not sent."""
+    return _escape(shown(text))
 
 
 def page(answer: Answer, title: str, level: float = 0.9) -> str:

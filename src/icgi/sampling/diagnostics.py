@@ -4,13 +4,16 @@ Everything is computed from sums over batches of consecutive sweeps, so no serie
 Axis letters: `m` ensembles, `b` batches, trailing axes are what was measured.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from icgi.model.graph import FloatArray, IntArray
+from icgi.model.graph import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-12  # errors below this are those of the arithmetic
+MOVING = 1e-4  # variance of p(x_i | rest) from which on its own effective size counts
 NEGLIGIBLE = 1e-6  # disagreement of probabilities below this is no reason to distrust a chain
 
 
@@ -23,6 +26,19 @@ class Summary:
     deviation: FloatArray  # ŝ: standard deviation of the ensembles' means (paper, eq. loss-cal)
     rhat: FloatArray
     ess: FloatArray  # effective number of independent draws, all ensembles together
+    moving: BoolArray  # whether p(x_i | rest) varied enough to count its draws
+
+
+class Moments(NamedTuple):
+    """What the batches of some slots say, before slots are compared with each other."""
+
+    mean: FloatArray
+    error: FloatArray
+    deviation: FloatArray
+    rhat: FloatArray
+    ess: FloatArray
+    variance: FloatArray
+    draws: int  # all sweeps of all ensembles
 
 
 def summarise(
@@ -46,6 +62,13 @@ def summarise(
         How far a draw can lie from another at most. What was never seen has a probability of some
         1/ess, so the error is at least reach/ess.
     """
+    return compared([moments(total, square, length, rest, left_over)], reach)
+
+
+def moments(
+    total: FloatArray, square: FloatArray, length: int, rest: FloatArray, left_over: int
+) -> Moments:
+    """Moments of slots from their batch sums, as `summarise` takes them."""
     m, b = total.shape[:2]
     sweeps = b * length + left_over
     each = (total.sum(1) + rest) / sweeps  # m …
@@ -53,12 +76,42 @@ def summarise(
     deviation = each.std(0, ddof=1) if m > 1 else np.full_like(mean, np.inf)
     within = batch_error(total / length) if b > 1 else np.zeros_like(mean)
     variance = np.maximum(square.mean((0, 1)) / length - mean**2, 0.0) if b else np.zeros_like(mean)
-    error = np.maximum(within, deviation / np.sqrt(m))
+    between = deviation / np.sqrt(m)
+    error = np.maximum(within, between) * student(within, between, m - 1)
     noisy = error > ROUNDING
     ess = np.where(noisy, variance / np.where(noisy, error, 1.0) ** 2, m * sweeps)
     ess = np.clip(ess, 1.0, m * sweeps)
-    error = np.maximum(error, reach / ess)
-    return Summary(mean, error, deviation, split_rhat(total, square, length), ess)
+    rhat = split_rhat(total, square, length)
+    return Moments(mean, error, deviation, rhat, ess, variance, m * sweeps)
+
+
+def compared(parts: Sequence[Moments], reach: FloatArray) -> Summary:
+    """Summary of all slots, given in parts along their first axis; `reach` as in `summarise`."""
+    mean, error, deviation, rhat, ess, variance = (
+        np.concatenate(values) if len(parts) > 1 else values[0]
+        for values in zip(*(part[:-1] for part in parts), strict=True)
+    )
+    # A slot that hardly moves says little about how fast the chain does; the others do.
+    moving = variance > MOVING
+    typical = float(np.median(ess[moving])) if moving.any() else parts[0].draws
+    error = np.maximum(error, reach / np.where(moving, ess, np.maximum(ess, typical)))
+    return Summary(mean, error, deviation, rhat, ess, moving)
+
+
+def student(within: FloatArray, between: FloatArray, degrees: float) -> FloatArray:
+    """Factor for which a normal 90 % band has the width of Student's.
+
+    Errors that the few ensembles decide have `degrees` of freedom, those of batches have many.
+    """
+    if degrees < 1:
+        return np.ones_like(within)
+    from scipy.special import ndtri, stdtrit
+
+    total = within**2 + between**2
+    share = np.divide(between**2, total, out=np.zeros_like(total), where=total > 0)
+    many = degrees / np.maximum(share, 1e-3) ** 2  # Satterthwaite
+    # where both views agree, the larger of the two is wide enough as it is
+    return np.where(share > 0.8, stdtrit(many, 0.95) / ndtri(0.95), 1.0)
 
 
 def batch_error(means: FloatArray) -> FloatArray:
@@ -99,7 +152,7 @@ def split_rhat(total: FloatArray, square: FloatArray, length: int) -> FloatArray
     squares = np.concatenate([square[:, part].sum(1) for part in parts]) / count
     inside = np.maximum(squares - means**2, 0.0).mean(0) * count / (count - 1)
     between = means.var(0, ddof=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rhat = np.sqrt((count - 1) / count + between / inside)
     return np.where(between <= NEGLIGIBLE**2, 1.0, rhat)
 

@@ -103,30 +103,53 @@ def run(  # type: ignore[no-untyped-def]
 
     With `hard` the last level has λ = 1 and no violations, the one before it λ = 1 and penalties.
     """
+    never = np.zeros(1, np.uint8)
+    for _ in range(sweeps):
+        advance(
+            model, state, graph, ladder, hard, walk, stream, scratch, marks, record,
+            moves, recording, never,
+        )  # fmt: skip
+        settle(walk, record, state, ladder, hard, stream, recording)
+
+
+@kernel
+def advance(  # type: ignore[no-untyped-def]
+    model, state, graph, ladder, hard, walk, stream, scratch, marks, record,
+    moves, recording, stop,
+):  # fmt: skip
+    """Sweep every replica once; replicas after the moment at which `stop` is raised stay."""
     copies, levels = walk.at.shape
     top = levels - 1
-    for _ in range(sweeps):
-        walk.tally[SWEEPS] += 1
-        if walk.tally[SWEEPS] % REFRESH == 0:
-            for r in range(copies * levels):
-                refresh(model, state, r)
-        for t in range(levels):
-            for c in range(copies):
-                r = walk.at[c, t]
-                cold = t == top
-                sweep(
-                    model, state, r, ladder[t], hard and cold, stream, scratch,
-                    record.local[c], recording and cold,
-                )  # fmt: skip
-                if moves == SWENDSEN_WANG:
-                    flip_clusters(model, state, r, ladder[t], stream, marks)
-            if moves == HOUDAYER and t > 0:
-                _exchange_cluster(model, state, walk.at[0, t], walk.at[1, t], graph, stream, marks)
+    walk.tally[SWEEPS] += 1
+    if walk.tally[SWEEPS] % REFRESH == 0:
         for r in range(copies * levels):
-            walk.weight[r], walk.broken[r] = weigh(model, state, r)
-        if recording:
-            _note(walk, record, state)
-        _swap(walk, ladder, hard, stream)
+            if stop[0]:
+                return
+            refresh(model, state, r)
+    for t in range(levels):
+        for c in range(copies):
+            if stop[0]:
+                return
+            r = walk.at[c, t]
+            cold = t == top
+            sweep(
+                model, state, r, ladder[t], hard and cold, stream, scratch,
+                record.local[c], recording and cold,
+            )  # fmt: skip
+            if moves == SWENDSEN_WANG:
+                flip_clusters(model, state, r, ladder[t], stream, marks)
+        if moves == HOUDAYER and t > 0:
+            _exchange_cluster(model, state, walk.at[0, t], walk.at[1, t], graph, stream, marks)
+    for r in range(copies * levels):
+        walk.weight[r], walk.broken[r] = weigh(model, state, r)
+
+
+@kernel
+def settle(walk, record, state, ladder, hard, stream, recording):  # type: ignore[no-untyped-def]
+    """Record a complete sweep, then swap."""
+    if recording:
+        _note(walk, record, state)
+    _swap(walk, ladder, hard, stream)
 
 
 @kernel

@@ -5,13 +5,14 @@ zeros.
 """
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
 
+from icgi import clock
+from icgi.clock import Deadline
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
@@ -34,6 +35,8 @@ from icgi.sampling.targets import Target, symmetric_spins, target
 __all__ = ["GpuTempering", "IsingBatch", "available", "temper_dense"]
 
 PROBE = 256  # sweeps that place the ladder and measure the pace
+LONGEST = 2**30  # sweeps of a launch: the kernels count in 32 bits
+FASTEST = 1e-7  # seconds a sweep takes at least, should the clock be too coarse to see it
 SLOWEST_SWAP = 0.01  # a mean acceptance below this breaks the ladder in two
 NEGLIGIBLE = 1e-4  # chains that differ by less agree: their sums are of single precision
 
@@ -76,7 +79,7 @@ class GpuTempering:
         """Marginals of many models; seconds and memory are those of the whole batch."""
         if not available():
             raise UnsupportedModelError(
-                "pt-gpu needs a CUDA device and CuPy, and found none; use --engine pt"
+                "pt-gpu needs a CUDA device and CuPy, and found none; use the engine pt"
             )
         return temper(models, self, budget, rng)
 
@@ -110,6 +113,7 @@ def temper(
     models: Sequence[FactorGraph], settings: GpuTempering, budget: Budget, rng: Generator
 ) -> list[Marginals]:
     """Marginals of many models, in one launch for each of the two kernels."""
+    deadline = budget.deadline()
     aims = [target(m) if _has_fixed(m) else None for m in models]
     parts = [m if aim is None else aim.model for m, aim in zip(models, aims, strict=True)]
     arrays = [as_ising(part) for part in parts]
@@ -117,41 +121,50 @@ def temper(
     dense = [k for k in range(len(parts)) if k not in answers and is_dense(arrays[k])]
     rest = [k for k in range(len(parts)) if k not in answers and not is_dense(arrays[k])]
     check_memory([parts[k].n_variables for k in dense], [parts[k] for k in rest], settings, budget)
-    share = 1.0 / max(1, bool(dense) + bool(rest))
-    for chosen in (dense, rest):
-        if not chosen:
-            continue
+    groups = [chosen for chosen in (dense, rest) if chosen]
+    for done, chosen in enumerate(groups):
+        until = deadline.share(1.0 / (len(groups) - done))
         launch = (
             dense_batch([a for k in chosen if (a := arrays[k]) is not None])
             if chosen is dense
             else pairwise_batch([parts[k] for k in chosen])
         ).launch
-        raw = sweep(launch, settings, budget.sweeps(), share * budget.seconds, rng)
+        raw = sweep(launch, settings, budget.sweeps(), until, rng)
         for b, k in enumerate(chosen):
             answers[k] = _lifted(aims[k], _answer(parts[k], arrays[k], raw, b, settings))
     return [answers[k] for k in range(len(models))]
 
 
 def sweep(
-    launch: Launch, settings: GpuTempering, sweeps: int, seconds: float, rng: Generator
+    launch: Launch, settings: GpuTempering, sweeps: int, deadline: Deadline, rng: Generator
 ) -> Raw:
-    """Probe, place the levels, then sweep as much as sweeps and seconds allow."""
-    began = time.monotonic()
+    """Probe, place the levels, then sweep as much as sweeps and the deadline allow.
+
+    A launch cannot be stopped: its length is planned by the pace of the probe.
+    """
+    sweeps = min(sweeps, LONGEST)
+    timed = math.isfinite(deadline.at)
     ladder, spent, pace = settings.ladder(), 0, 0.0
     probe = min(PROBE, sweeps // 4)
-    if (settings.adapt or math.isfinite(seconds)) and probe >= settings.segments:
-        if math.isfinite(seconds):
-            launch(settings.schedule(1, ladder), kernel_seed(rng))  # compiles
-        before = time.monotonic()
+    if (settings.adapt or timed) and probe >= settings.segments:
+        if timed:
+            clock.pause()  # compiles
+            try:
+                launch(settings.schedule(1, ladder), kernel_seed(rng))
+            finally:
+                clock.resume()
+        before = clock.now()
         raw = launch(settings.schedule(probe, ladder), kernel_seed(rng))
         spent = raw.sweeps
-        pace = (time.monotonic() - before) / spent
+        pace = max((clock.now() - before) / spent, FASTEST)
         if settings.adapt:
             rejection = 1.0 - raw.swap_rate.mean((0, 1))
             ladder = respaced(ladder, rejection, settings.replicas)
     left = max(1, sweeps - spent)
-    if pace > 0 and math.isfinite(seconds):
-        left = int(np.clip((seconds - (time.monotonic() - began)) / pace, 1, left))
+    if timed and pace > 0:
+        left = int(np.clip(deadline.left / pace, 1, left))
+    elif deadline.passed:
+        left = 1
     return launch(settings.schedule(left, ladder), kernel_seed(rng))
 
 
@@ -171,7 +184,8 @@ def check_memory(
     if needed > budget.table_bytes:
         raise BudgetError(
             f"pt-gpu needs {needed / 1e9:.2g} GB on the device for this batch, the budget is "
-            f"{budget.table_bytes / 1e9:.2g} GB; raise --memory, or give fewer models at a time"
+            f"{budget.table_bytes / 1e9:.2g} GB; give a larger memory budget, or fewer "
+            "models at a time"
         )
 
 

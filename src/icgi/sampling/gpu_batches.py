@@ -137,7 +137,7 @@ class PairwiseBatch:
         if shared > MOST_SHARED:
             raise UnsupportedModelError(
                 f"pt-gpu keeps {t} replicas of {n} variables in {MOST_SHARED} bytes of shared "
-                f"memory, and they need {shared}; use fewer replicas, or --engine pt"
+                f"memory, and they need {shared}; use fewer replicas, or the engine pt"
             )
         out = _Output(count, n, self.states, schedule)
         kernel = _kernel(SPARSE_PAIRWISE, Q=self.states)
@@ -199,7 +199,7 @@ def pairwise(model: FactorGraph) -> Pairwise:
     k, n = model.max_states, model.n_variables
     if k > MOST_STATES:
         raise UnsupportedModelError(
-            f"pt-gpu takes up to {MOST_STATES} states, this model has {k}; use --engine pt"
+            f"pt-gpu takes up to {MOST_STATES} states, this model has {k}; use the engine pt"
         )
     fields = np.where(np.arange(k) < model.cards[:, None], 0.0, PADDING)
     pairs: dict[tuple[int, int], FloatArray] = {}
@@ -207,7 +207,7 @@ def pairwise(model: FactorGraph) -> Pairwise:
     for scope, table in zip(model.scopes, model.log_tables, strict=True):
         if len(scope) > 2 or np.isneginf(table).any():
             raise UnsupportedModelError(
-                "pt-gpu takes pairwise models without zeros; use --engine pt for any other"
+                "pt-gpu takes pairwise models without zeros; use the engine pt for any other"
             )
         if not scope:
             constant += float(table)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray
-from icgi.sampling.choice import ONE, Index, bounded_exp, choose, conditional_range
+from icgi.sampling.choice import ONE, Index, choose, conditional_range, weigh_states
 from icgi.sampling.streams import uniform
 
 
@@ -197,20 +197,16 @@ def sweep(model, state, r, scale, hard, stream, scratch, local, record):  # type
     hard = hard and len(model.zero) > 0
     for i in range(len(x)):
         low, card = first[i], first[i + 1] - first[i]
-        present = field[low + np.uint64(x[i])]
-        total = 0.0
         if hard:
             fewest = broken[low]
             for y in range(card):
                 fewest = min(fewest, broken[low + y])
             for y in range(card):
-                allowed = broken[low + y] == fewest
-                weight[y] = bounded_exp(scale * (field[low + y] - present)) if allowed else 0.0
-                total += weight[y]
+                weight[y] = field[low + y] if broken[low + y] == fewest else -np.inf
         else:
             for y in range(card):
-                weight[y] = bounded_exp(scale * (field[low + y] - present))
-                total += weight[y]
+                weight[y] = field[low + y]
+        total = weigh_states(weight, card, scale)
         drawn = choose(weight, card, total, uniform(source), local, low, record)
         if drawn != np.uint64(x[i]):
             assign(model, state, r, i, drawn)

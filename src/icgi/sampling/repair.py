@@ -11,23 +11,29 @@ NOISE = 0.2  # share of moves that set a violated factor to a random allowed ent
 
 
 def repair(
-    model: Tables, x: NDArray[np.int32], moves: int, stream: Stream
+    model: Tables,
+    x: NDArray[np.int32],
+    moves: int,
+    stream: Stream,
+    stop: NDArray[np.uint8] | None = None,
 ) -> tuple[NDArray[np.int32], int]:
     """Configuration that violates as few factors as were found, and how many it violates.
 
     Each move takes a random violated factor and sets one of its variables to a state that violates
     the fewest factors, or, now and then, all of its variables to a random entry that it allows.
+    The search ends when `stop` is raised.
     """
     if not len(model.zero):
         return x, 0
     held = state(model, x[None, :].copy())
     best = x.copy()
-    left = _search(model, held, moves, stream, scratch(model).broken, best)
+    stop = np.zeros(1, np.uint8) if stop is None else stop
+    left = _search(model, held, moves, stream, scratch(model).broken, best, stop)
     return best, int(left)
 
 
 @kernel
-def _search(model, held, moves, stream, broken, best):  # type: ignore[no-untyped-def]
+def _search(model, held, moves, stream, broken, best, stop):  # type: ignore[no-untyped-def]
     f = len(model.begin) - 1
     listed = np.empty(f, np.int64)  # violated factors
     place = np.full(f, -1)  # of each factor in the list
@@ -39,7 +45,7 @@ def _search(model, held, moves, stream, broken, best):  # type: ignore[no-untype
     fewest = count
     best[:] = held.x[0]
     for _ in range(moves):
-        if count == 0:
+        if count == 0 or stop[0]:
             break
         g = listed[below(stream.one, count)]
         low, high = np.int64(model.scope_start[g]), np.int64(model.scope_start[g + 1])

@@ -10,7 +10,7 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from icgi.model.graph import FloatArray
+from icgi.model.graph import FloatArray, IntArray
 from icgi.sampling import clusters, pairs, spins, tables
 
 Kernel: TypeAlias = spins.Spins | pairs.Pairs | tables.Tables
@@ -27,6 +27,16 @@ def make_state(model: Kernel, x: NDArray[np.int32]) -> Any:
 def make_scratch(model: Kernel) -> Any:
     """Buffers that one thread needs for sweeps of a model."""
     return _KINDS[type(model)].scratch(model)
+
+
+def drawn(state: Any, chosen: IntArray) -> Any:
+    """State that holds the chosen replicas."""
+    return type(state)(*(array[chosen] for array in state))
+
+
+def renew(model: Kernel, state: Any, r: int) -> None:
+    """Rebuild what a replica keeps besides its states, after these were changed from outside."""
+    _KINDS[type(model)].refresh(model, state, r)
 
 
 def reach(model: Kernel) -> FloatArray:

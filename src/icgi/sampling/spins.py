@@ -50,18 +50,23 @@ class SpinScratch(NamedTuple):
 
 def spins(arrays: IsingArrays) -> Spins:
     """Arrange couplings for the kernels."""
+    from scipy.sparse import coo_array
+
     n = len(arrays.fields)
-    ends = np.concatenate([arrays.edges, arrays.edges[:, ::-1]])
-    order = np.lexsort((ends[:, 1], ends[:, 0]))
-    weight = np.concatenate([arrays.couplings, arrays.couplings])[order]
-    ends = ends[order]
+    low, high = arrays.edges.T
+    # edges are sorted, so smaller neighbours first leaves every row sorted, in linear time
+    ends = np.concatenate([high, low]), np.concatenate([low, high])
+    weight = np.concatenate([arrays.couplings, arrays.couplings]).astype(np.float32)
+    rows = coo_array((weight, ends), shape=(n, n)).tocsr()
     matrix = np.zeros((0, 0), np.float32)
-    if n <= DENSE_LIMIT and len(ends) > DENSE_SHARE * n * n:
-        matrix = np.zeros((n, n), np.float32)
-        matrix[ends[:, 0], ends[:, 1]] = weight
-    start = np.searchsorted(ends[:, 0], np.arange(n + 1)).astype(np.uint64)
+    if n <= DENSE_LIMIT and len(weight) > DENSE_SHARE * n * n:
+        matrix = rows.toarray()
     return Spins(
-        arrays.fields, start, ends[:, 1].astype(np.uint32), weight.astype(np.float32), matrix
+        arrays.fields,
+        rows.indptr.astype(np.uint64),
+        rows.indices.astype(np.uint32),
+        rows.data,
+        matrix,
     )
 
 

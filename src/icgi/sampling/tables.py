@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.sampling.choice import Index, bounded_exp, choose, conditional_range
+from icgi.sampling.choice import Index, choose, conditional_range, weigh_states
 from icgi.sampling.streams import uniform
+
+LARGE = 2**20  # entries from which a table is taken to be able to do anything, not read
 
 
 class Tables(NamedTuple):
@@ -97,6 +99,9 @@ def _extremes(model, high, low):  # type: ignore[no-untyped-def]
         begin, card = model.first[i], model.first[i + 1] - model.first[i]
         for q in range(model.start[i], model.start[i + 1]):
             f, stride = model.factor[q], model.stride[q]
+            if model.begin[f + np.uint64(1)] - model.begin[f] > LARGE:
+                low[begin : begin + card] = -np.inf
+                continue
             most = np.full(card, -np.inf)
             least = np.full(card, np.inf)
             row = np.empty(card)
@@ -183,15 +188,13 @@ def sweep(model, state, r, scale, hard, stream, scratch, local, record):  # type
     for i in range(len(x)):
         low, card, present = first[i], first[i + 1] - first[i], np.uint64(x[i])
         fewest = count_broken(model, state, r, i, card, broken) if hard else 0
-        total = 0.0
         for y in range(card):
             log_weight = 0.0
             for q in range(start[i], start[i + 1]):
                 at_present = at[touched[q]]
                 log_weight += value[at_present + (y - present) * strides[q]] - value[at_present]
-            forbidden = hard and broken[y] > fewest
-            weight[y] = 0.0 if forbidden else bounded_exp(scale * log_weight)
-            total += weight[y]
+            weight[y] = -np.inf if hard and broken[y] > fewest else log_weight
+        total = weigh_states(weight, card, scale)
         drawn = choose(weight, card, total, uniform(source), local, low, record)
         if drawn != present:
             x[i] = drawn

@@ -15,17 +15,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from icgi.clock import Deadline
 from icgi.errors import BudgetError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.ising import IsingArrays, as_ising
 from icgi.model.reduce import all_states, propagate, restrict
+from icgi.model.wiring import wiring
 from icgi.sampling.pairs import pairs
 from icgi.sampling.replicas import Kernel
 from icgi.sampling.spins import Spins, spins
 from icgi.sampling.tables import Tables, tables
 
+MANY = 10_000  # factors from which the flat copy, which is kept, is faster to look at
+STRONGEST = 1024.0  # |h| + Σ|J| of a spin beyond which fields of single precision are too coarse
+SINGLE = 1e-6  # error of probabilities that come from fields of single precision
+UNKNOWN = 0.5  # standard error of a probability of which nothing is known: none can be larger
 SYMMETRIC = 1e-9  # fields of a component adding up to less than this cannot be told from none
 
 
@@ -51,6 +57,11 @@ class Target:
         """How many numbers describe all marginals."""
         spin = isinstance(self.kernel, Spins)
         return self.model.n_variables if spin else int(self.model.cards.sum())
+
+    def stated(self, error: FloatArray) -> FloatArray:
+        """Standard errors within what the arithmetic allows and what nothing being known means."""
+        least = SINGLE if isinstance(self.kernel, Spins) else 0.0
+        return np.where(self.symmetric_slots, 0.0, np.clip(error, least, UNKNOWN))
 
     @property
     def log_count(self) -> float:
@@ -116,26 +127,42 @@ class Target:
 
 
 def target(model: FactorGraph, kind: str = "auto") -> Target:
-    """Remove impossible states and fixed variables, choose the fastest kernel that fits.
+    """Remove impossible states and fixed variables, choose the fastest kernel that fits."""
+    made = prepare(model, Deadline(), kind)
+    assert made is not None
+    return made
+
+
+def prepare(model: FactorGraph, deadline: Deadline, kind: str = "auto") -> Target | None:
+    """Target of a model; None where the deadline passes first: it is asked after every step.
 
     Raises `EvidenceError` when zeros leave a variable without a state.
     """
+    if deadline.passed:
+        return None
     alive = propagate(model, all_states(model))
+    if deadline.passed:
+        return None
     original = restrict(model, alive)
     free = np.flatnonzero(original.cards > 1)
     number = np.full(original.n_variables, -1)
     number[free] = np.arange(len(free))
-    chosen = [f for f, scope in enumerate(original.scopes) if scope]
     part = original
-    if len(free) < original.n_variables or len(chosen) < original.n_factors:
+    if len(free) < original.n_variables or () in original.scopes:
+        chosen = [f for f, scope in enumerate(original.scopes) if scope]
         part = FactorGraph(
             original.cards[free],
             tuple(tuple(int(number[i]) for i in original.scopes[f]) for f in chosen),
             tuple(original.log_tables[f] for f in chosen),
         )
-    constants = [t for s, t in zip(original.scopes, original.log_tables, strict=True) if not s]
-    constant = float(sum(map(float, constants)))
-    kernel, shift, symmetric = _kernel(part, kind)
+    constant = 0.0
+    if part is not original:
+        both = zip(original.scopes, original.log_tables, strict=True)
+        constant = float(sum(float(table) for scope, table in both if not scope))
+    made = None if deadline.passed else _kernel(part, kind, deadline)
+    if made is None:
+        return None
+    kernel, shift, symmetric = made
     has_zeros = not isinstance(kernel, Spins) and len(kernel.zero) > 0
     return Target(part, kernel, symmetric, constant + shift, has_zeros, original, alive, free)
 
@@ -158,24 +185,87 @@ def soften(model: FactorGraph) -> list[FloatArray]:
     return [soft(table, mask) if mask.any() else table for table, mask in pairs]
 
 
-def check_memory(engine: str, needed: float, budget: Budget) -> None:
-    """Raise `BudgetError` when replicas and records would not fit."""
-    if needed > budget.table_bytes:
-        raise BudgetError(
-            f"{engine} needs {needed / 1e9:.2g} GB for its replicas and records, the budget is "
-            f"{budget.table_bytes / 1e9:.2g} GB; raise --memory, or use fewer replicas"
-        )
+def guess(model: FactorGraph, sweeps: float = 0.0) -> Marginals:
+    """What unary factors say, with errors that promise nothing: for runs without time."""
+    log_weight = np.where(all_states(model), 0.0, -np.inf)
+    for f in _unary(model):
+        table = model.log_tables[f]
+        log_weight[model.scopes[f][0], : len(table)] += table
+    log_weight -= log_weight.max(1, keepdims=True, initial=-1e300)
+    weight = np.exp(log_weight)
+    probs = weight / weight.sum(1, keepdims=True)
+    error = np.where((probs > 0) & (model.cards[:, None] > 1), UNKNOWN, 0.0)
+    stats = {"sweeps": sweeps, "std_error": float(error.max(initial=0.0))}
+    return Marginals(
+        probs,
+        Status.BUDGET_SPENT,
+        std_error=error,
+        deviation=error.max(1, initial=0.0),
+        stats=stats,
+    )
 
 
-def _kernel(model: FactorGraph, kind: str) -> tuple[Kernel, float, BoolArray]:
-    """(kernel, constant that it leaves out, symmetric slots)."""
-    none = np.zeros(int(model.cards.sum()), dtype=np.bool_)
+def arranging_bytes(model: FactorGraph) -> int:
+    """Bytes that arranging a model for the kernels takes at its peak, the kernel included."""
+    if model.n_factors < MANY:
+        entries = sum(table.size for table in model.log_tables)
+        touches = sum(map(len, model.scopes))
+    else:
+        wired = wiring(model)
+        entries, touches = len(wired.values), len(wired.scope)
+    return 40 * entries + 64 * touches + 16 * int(model.cards.sum())
+
+
+def _unary(model: FactorGraph) -> list[int]:
+    """Numbers of the factors of one variable."""
+    if model.n_factors < MANY:
+        return [f for f, scope in enumerate(model.scopes) if len(scope) == 1]
+    found: list[int] = np.flatnonzero(np.diff(wiring(model).scope_start) == 1).tolist()
+    return found
+
+
+def refuse(engine: str, needed: float, budget: Budget) -> BudgetError:
+    """Error for a model whose replicas and records do not fit."""
+    return BudgetError(
+        f"{engine} needs {needed / 1e9:.2g} GB for its tables, replicas and records, the budget is "
+        f"{budget.table_bytes / 1e9:.2g} GB; give a larger memory budget, or use fewer replicas"
+    )
+
+
+def replica_bytes(aim: Target) -> int:
+    """Bytes of one replica's state."""
+    n, f = aim.model.n_variables, aim.model.n_factors
+    if isinstance(aim.kernel, Spins):
+        return 8 * n
+    return 4 * n + (8 * f if isinstance(aim.kernel, Tables) else 12 * aim.slots)
+
+
+def _kernel(
+    model: FactorGraph, kind: str, deadline: Deadline
+) -> tuple[Kernel, float, BoolArray] | None:
+    """(kernel, constant that it leaves out, symmetric slots); None where the deadline passes."""
     ising = as_ising(model) if kind in ("auto", "spins") else None
-    if ising is not None:
-        return spins(ising), ising.constant, symmetric_spins(ising)
+    if deadline.passed:
+        return None
+    known = symmetric_spins(ising) if ising is not None else None
+    if ising is not None and (kind == "spins" or _strongest(ising) < STRONGEST):
+        assert known is not None
+        return None if deadline.passed else (spins(ising), ising.constant, known)
+    none = np.zeros(int(model.cards.sum()), dtype=np.bool_)
+    soft = soften(model)
+    if deadline.passed:
+        return None
     if kind in ("auto", "pairs") and max(map(len, model.scopes), default=0) <= 2:
-        return pairs(model, soften(model)), 0.0, none
-    return as_tables(model), 0.0, none
+        return pairs(model, soft), 0.0, none if known is None else np.repeat(known, 2)
+    return tables(model, soft), 0.0, none
+
+
+def _strongest(ising: IsingArrays) -> float:
+    """Largest |h_i| + Σ_j |J_ij|."""
+    pull, size = np.abs(ising.fields), np.abs(ising.couplings)
+    for end in ising.edges.T:
+        pull = pull + np.bincount(end, size, len(pull))
+    return float(pull.max(initial=0.0))
 
 
 def symmetric_spins(ising: IsingArrays) -> BoolArray:
@@ -184,6 +274,8 @@ def symmetric_spins(ising: IsingArrays) -> BoolArray:
     from scipy.sparse.csgraph import connected_components
 
     n = len(ising.fields)
+    if (np.abs(ising.fields) >= SYMMETRIC).all():
+        return np.zeros(n, dtype=np.bool_)
     i, j = ising.edges.T
     graph = coo_array((np.ones(len(i)), (i, j)), shape=(n, n))
     label = connected_components(graph, directed=False)[1]

@@ -1,27 +1,41 @@
 """Parallel tempering: marginals, their standard errors and log Z of any factor graph."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
 
+from icgi.clock import Deadline
 from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
 from icgi.sampling import bridge, exchange, ladder
-from icgi.sampling.crew import Crew
-from icgi.sampling.diagnostics import Summary, grouped_rhat, series_rhat, summarise
+from icgi.sampling.diagnostics import Summary, compared, grouped_rhat, moments, series_rhat
+from icgi.sampling.ensembles import Ensembles, room
 from icgi.sampling.repair import repair
-from icgi.sampling.replicas import reach
+from icgi.sampling.replicas import reach, renew
 from icgi.sampling.spins import Spins
-from icgi.sampling.targets import Target, as_tables, target
+from icgi.sampling.targets import (
+    UNKNOWN,
+    Target,
+    arranging_bytes,
+    as_tables,
+    guess,
+    prepare,
+    refuse,
+)
 
 BURN_IN = 0.25  # share of the budget
 FIRST_ROUND = 8  # sweeps between the first two placements of the ladder; doubled every round
 RHAT = 1.05
+SMALL = 0.05  # largest standard error under CONVERGED
+FEW_TRIPS = 10  # round trips of an ensemble below which draws are counted by them
+LOST_RHAT = 1.2  # beyond this no error of log Z can be believed
 SLOWEST_SWAP = 0.01  # a mean acceptance below this breaks the ladder in two
+BLOCK = 4096  # slots judged together: their batches fit into the processor's cache
+JUDGING = 2e-8  # seconds that a batch of one slot takes to be judged
 HOT_RHAT = 1.2  # hot end: replicas that differ more than this have not forgotten their past
 
 
@@ -34,10 +48,12 @@ class ParallelTempering:
     iteration is one sweep of every replica of every ensemble.
 
     `std_error` is the larger of the batch-means error and of the deviation between ensembles over
-    √m. CONVERGED means: split R-hat below 1.05 for every variable and for the log weight, round
-    trips between both ends of the ladder in every ensemble, and no gap between its levels. Nothing
-    is dropped otherwise. `log_z` comes from Bennett's ratio between neighbours, anchored at λ = 0,
-    where Z is the number of configurations; None where the ladder does not reach down to it.
+    √m, times Student's t over normal quantiles where the latter decides. CONVERGED means: no
+    standard error above 0.05, split R-hat below 1.05 for every variable and for the log weight,
+    round trips between both ends of the ladder in every ensemble, and no gap between its levels.
+    `log_z` comes from Bennett's ratio between neighbours, anchored at λ = 0,
+    where Z is the number of configurations; None where the ladder does not reach down to it, has a
+    gap, or did not mix.
     """
 
     replicas: int | None = None  # levels of the ladder; None: as many as its barrier asks for
@@ -57,104 +73,146 @@ class ParallelTempering:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Burn in, measure until the budget is spent, judge."""
-        aim = target(model)
+        deadline = budget.deadline()
+        if (needed := arranging_bytes(model)) > budget.table_bytes:
+            raise refuse("pt", needed, budget)
+        aim = prepare(model, deadline)
+        if aim is None:
+            return guess(model)
         if aim.model.n_variables == 0:
             return aim.fixed()
-        return aim.answer(temper(aim, self, budget, rng))
+        return aim.answer(temper(aim, self, budget, deadline, rng))
 
 
-def temper(aim: Target, settings: ParallelTempering, budget: Budget, rng: Generator) -> Marginals:
+def temper(
+    aim: Target, settings: ParallelTempering, budget: Budget, deadline: Deadline, rng: Generator
+) -> Marginals:
     """Marginals of a target's variables."""
     if settings.clusters == "swendsen-wang" and not isinstance(aim.kernel, Spins):
         raise UnsupportedModelError(
-            "pt: Swendsen-Wang clusters need a binary pairwise model without zeros; use "
-            "clusters=houdayer, which takes any model, or none"
+            "pt: Swendsen-Wang clusters need a binary pairwise model without zeros and without "
+            "couplings beyond a thousand; use clusters=houdayer, which takes any model, or none"
         )
+    copies = 2 if settings.clusters == "houdayer" else 1
+    most = settings.replicas or settings.most_replicas
+    space = room(aim, budget, copies, settings.ensembles, most)
+    iterations = budget.sweeps()
     with ThreadPoolExecutor(settings.threads) as pool:
-        crew = Crew(
+        ensembles = Ensembles(
             aim,
-            budget,
             rng,
             pool,
-            ensembles=settings.ensembles,
+            space,
+            deadline,
             levels=settings.replicas,
-            most_levels=settings.replicas or settings.most_replicas,
             hottest=settings.hottest,
             clusters=settings.clusters,
         )
-        burn_in(crew, settings, budget.sweeps())
-        if aim.has_zeros:
-            _make_sound(crew)
-        crew.start_record()
-        crew.sweep(max(1, budget.sweeps() - crew.clock.sweeps), recording=True)
-    return _judge(crew, settings.hottest)
+        if len(ensembles.members) < space.ensembles:
+            return guess(aim.model)
+        burn_in(ensembles, settings, iterations)
+        if aim.has_zeros and not _make_sound(ensembles):
+            return guess(aim.model, ensembles.sweeps)
+        if deadline.passed:
+            return guess(aim.model, ensembles.sweeps)
+        ensembles.start_record()
+        judging = JUDGING * len(ensembles.members) * exchange.BATCHES * aim.slots
+        until = replace(deadline, at=deadline.at - min(judging, 0.25 * deadline.left))
+        if not ensembles.sweep(max(1, iterations - ensembles.sweeps), recording=True, until=until):
+            return guess(aim.model, ensembles.sweeps)
+    return _judge(ensembles, settings.hottest)
 
 
-def burn_in(crew: Crew, settings: ParallelTempering, iterations: int) -> None:
+def burn_in(ensembles: Ensembles, settings: ParallelTempering, iterations: int) -> None:
     """Rounds of doubling length; after each but the last the levels are placed anew."""
     left, size = int(BURN_IN * iterations), FIRST_ROUND
-    while left > 0 and crew.clock.share() < BURN_IN:
+    until = ensembles.deadline.share(BURN_IN)
+    while left > 0 and not until.passed:
         last = left < 3 * size
-        done = crew.sweep(left if last else size, until=BURN_IN)
+        done = ensembles.sweep(left if last else size, until=until)
         if last or done < size:
             return
         left -= done
         size *= 2
-        rejection = crew.rejection()[: len(crew.ladder) - 1]
-        count = len(crew.ladder)
+        rejection = ensembles.rejection()[: len(ensembles.ladder) - 1]
+        count = len(ensembles.ladder)
         if settings.replicas is None:
-            count = ladder.wanted_levels(rejection, settings.most_replicas - crew.top)
-        crew.replace_ladder(ladder.respaced(crew.ladder, rejection, count))
+            count = ladder.wanted_levels(rejection, ensembles.room.levels - ensembles.top)
+        ensembles.replace_ladder(ladder.respaced(ensembles.ladder, rejection, count))
 
 
-def _make_sound(crew: Crew) -> None:
-    """Give every replica of the last level a configuration that violates nothing."""
-    aim = crew.aim
+def _make_sound(ensembles: Ensembles) -> bool:
+    """Give every replica of the last level a configuration that violates nothing.
+
+    False where the time ends before there is one.
+    """
+    aim = ensembles.aim
     model = as_tables(aim.model)
     moves = max(50_000, 500 * aim.model.n_factors)
-    sound, missing, fewest = None, [], aim.model.n_factors
-    for member in crew.members:
-        for r in member.walk.at[:, -1].tolist():
-            x, left = repair(model, member.state.x[r], moves, member.stream)
-            member.state.x[r] = x
-            fewest = min(fewest, left)
-            if left:
-                missing.append((member, r))
-            else:
-                sound = x.copy()
+    sound, fewest = None, aim.model.n_factors
+    rows = [(each, r) for each in ensembles.members for r in each.walk.at[:, -1].tolist()]
+    missing = []
+    # the first solution may take all the time there is, further ones half of what is left
+    until = ensembles.deadline
+    for member, r in rows:
+        with until.flag() as stop:
+            x, left = repair(model, member.state.x[r], moves, member.stream, stop)
+        fewest = min(fewest, left)
+        if left:
+            missing.append((member, r))
+            continue
+        member.state.x[r] = x
+        if sound is None:
+            sound, until = x.copy(), ensembles.deadline.share(0.5)
     if sound is None:
+        if ensembles.deadline.passed:
+            return False
         with_zeros = sum(bool(np.isneginf(table).any()) for table in aim.model.log_tables)
         raise UnsupportedModelError(
             f"pt: no configuration of non-zero probability was found; the best violates {fewest} "
-            f"of {with_zeros} factors with zeros after {crew.clock.sweeps} sweeps and {moves} "
-            "repairs a replica; give more --iterations, or use an exact engine (jt), which says "
+            f"of {with_zeros} factors with zeros after {ensembles.sweeps} sweeps and {moves} "
+            "repairs a replica; allow more iterations, or use an exact engine (jt), which says "
             "whether there is one"
         )
     for member, r in missing:
         member.state.x[r] = sound
+    for member, r in rows:
+        renew(aim.kernel, member.state, r)
+    return True
 
 
-def _judge(crew: Crew, hottest: float) -> Marginals:
+def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
     """Marginals, log Z and a status from the record."""
-    aim = crew.aim
-    summary = _summary(crew)
-    swaps = 1.0 - crew.rejection()
-    records = [member.record for member in crew.members]
+    aim = ensembles.aim
+    summary = _summary(ensembles)
+    swaps = 1.0 - ensembles.rejection()
+    records = [member.record for member in ensembles.members]
     kept = int(records[0].tally[exchange.KEPT])
     trace = np.stack([record.trace[:kept] for record in records])  # m s c t
-    trips = np.array([member.walk.tally[exchange.TRIPS] for member in crew.members])
+    trips = np.array([member.walk.tally[exchange.TRIPS] for member in ensembles.members])
     rhat, rhat_weight = float(summary.rhat.max()), series_rhat(trace[..., -1].mean(2))
     mixed = max(rhat, rhat_weight) < RHAT
-    whole = trips.min() > 0 and swaps.min() > SLOWEST_SWAP
+    cut = swaps.min() <= SLOWEST_SWAP
+    whole = trips.min() > 0 and not cut
     error = summary.std_error
-    if not mixed and trips.min() == 0:
-        # replicas that never came back from the hot end are one draw each, however long they ran
-        unseen = np.where(aim.symmetric_slots, 0.0, reach(aim.kernel)) / (len(trips) + trips.sum())
-        error = np.maximum(error, unseen)
+    if not mixed and trips.min() < FEW_TRIPS:
+        # Only what came back from the hot end is a new draw. Of n draws, those of a state follow
+        # a binomial, whose error at p = 0 or 1 is that of one draw more on either side.
+        n = len(trips) + trips.sum()
+        p = (n * summary.mean + 1.0) / (n + 2.0)
+        by_trips = reach(aim.kernel) * np.sqrt(p * (1.0 - p) / (n + 2.0))
+        apart = (summary.rhat > RHAT) | ~summary.moving
+        error = np.maximum(error, np.where(apart & ~aim.symmetric_slots, by_trips, 0.0))
+    if cut and trips.sum() == 0:
+        # Nothing ever came down from where states change: what stands still may be anywhere.
+        stuck = ~summary.moving
+        error = np.maximum(error, np.where(stuck, UNKNOWN * reach(aim.kernel), 0.0))
+    error = aim.stated(error)
+    small = float(error.max()) <= SMALL
     stats = {
-        "sweeps": float(crew.clock.sweeps),
-        "replicas": float(crew.levels),
-        "ensembles": float(len(crew.members)),
+        "sweeps": float(ensembles.sweeps),
+        "replicas": float(ensembles.levels),
+        "ensembles": float(len(ensembles.members)),
         "rhat": rhat,
         "rhat_log_weight": rhat_weight,
         "ess": float(summary.ess.min()),
@@ -171,15 +229,15 @@ def _judge(crew: Crew, hottest: float) -> Marginals:
     if hottest > 0:
         stats["rhat_hot_end"] = _hot_rhat(records, kept)
         whole = whole and stats["rhat_hot_end"] < HOT_RHAT
-    elif swaps.min() > SLOWEST_SWAP:
+    elif not cut and (mixed or (trips.min() > 0 and rhat < LOST_RHAT)):
         sound = np.stack([record.sound[:kept] for record in records]).astype(np.float64)  # m s c
-        found = bridge.log_z(trace, crew.all_levels, sound if aim.has_zeros else None)
+        found = bridge.log_z(trace, ensembles.all_levels, sound if aim.has_zeros else None)
         if found is not None:
             log_z = found[0] + aim.log_count + aim.constant
             stats["log_z_std_error"] = found[1]
     return Marginals(
         aim.spread(summary.mean, 1.0 - summary.mean),
-        Status.CONVERGED if mixed and whole else Status.BUDGET_SPENT,
+        Status.CONVERGED if mixed and whole and small else Status.BUDGET_SPENT,
         log_z,
         std_error=aim.spread(error, error),
         deviation=aim.spread(summary.deviation, summary.deviation).max(1),
@@ -189,25 +247,32 @@ def _judge(crew: Crew, hottest: float) -> Marginals:
     )
 
 
-def _summary(crew: Crew) -> Summary:
+def _summary(ensembles: Ensembles) -> Summary:
     """Means and errors of all slots; where symmetry decides, its answer without error."""
-    records = [member.record for member in crew.members]
+    records = [member.record for member in ensembles.members]
     full, inside, length = records[0].tally[[exchange.FULL, exchange.INSIDE, exchange.LENGTH]]
-    found = summarise(
-        np.stack([record.total[:full] for record in records]),
-        np.stack([record.square[:full] for record in records]),
-        int(length),
-        np.stack([record.total[full] for record in records]),
-        int(inside),
-        reach(crew.aim.kernel),
-    )
-    known = crew.aim.symmetric_slots
+    slots = len(records[0].origin)
+    parts = []
+    for begin in range(0, slots, BLOCK):
+        block = slice(begin, begin + BLOCK)
+        parts.append(
+            moments(
+                np.stack([record.total[:full, block] for record in records]),
+                np.stack([record.square[:full, block] for record in records]),
+                int(length),
+                np.stack([record.total[full, block] for record in records]),
+                int(inside),
+            )
+        )
+    found = compared(parts, reach(ensembles.aim.kernel))
+    known = ensembles.aim.symmetric_slots
     return Summary(
         np.where(known, 0.5, records[0].origin + found.mean),
         np.where(known, 0.0, found.std_error),
         np.where(known, 0.0, found.deviation),
         np.where(known, 1.0, found.rhat),
         np.where(known, float(found.ess.max()), found.ess),
+        found.moving | known,
     )
 
 

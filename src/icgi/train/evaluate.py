@@ -13,9 +13,9 @@ from torch import Tensor
 from icgi.data.families import FAMILIES
 from icgi.model.graph import FactorGraph
 from icgi.neural import losses
-from icgi.neural.engine import concentrations, orders_of
 from icgi.neural.fast import FastNetwork
 from icgi.neural.precision import fit, signs_of_error
+from icgi.neural.spin_engine import concentrations, orders_of
 from icgi.train.labels import Labelled, context, label
 from icgi.train.mixture import Dense, Range, dense, draw_many
 

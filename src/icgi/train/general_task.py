@@ -189,7 +189,7 @@ def with_context(part: Labels, noise: Tensor, samples: Tensor, told: Tensor) -> 
         logs - logs.sum(-1, keepdim=True) / exists.sum(-1, keepdim=True).clamp(min=1.0)
     ) * exists
     sure = reliability(variance.amax(-1).sqrt()) * part.batch.own * told
-    return part.batch.told(logs * told[:, :, None], sure)
+    return part.batch.with_context(logs * told[:, :, None], sure)
 
 
 def objective(run: GeneralRun, alpha: Tensor, part: Labels, late: Tensor) -> Tensor:

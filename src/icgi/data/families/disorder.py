@@ -56,12 +56,13 @@ def random_tables(
     """
     counts = cards.tolist()
     tables = [beta * _table(rng, tuple([counts[i] for i in scope])) for scope in scopes]
-    if not field:
-        return FactorGraph(cards, tuple(scopes), tuple(tables))
-    values = random_fields(rng, (len(counts), max(counts)), field)
-    unary = [beta * _field(row, k) for row, k in zip(values, counts, strict=True)]
-    singles = zip(range(len(counts)), strict=True)
-    return FactorGraph(cards, (*singles, *scopes), (*unary, *tables))
+    if field:
+        values = random_fields(rng, (len(counts), max(counts)), field)
+        unary = [beta * _field(row, k) for row, k in zip(values, counts, strict=True)]
+        scopes, tables = [*zip(range(len(counts)), strict=True), *scopes], [*unary, *tables]
+    for table in tables:
+        table.flags.writeable = False  # ours: no need to copy them
+    return FactorGraph(cards, tuple(scopes), tuple(tables))
 
 
 def _table(rng: Generator, shape: tuple[int, ...]) -> FloatArray:

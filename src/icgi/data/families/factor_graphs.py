@@ -68,6 +68,7 @@ def planted_csp(
     first = np.argsort(draws, 1)[:, : min(round(tightness * size), size - 1)]
     tables = beta * rng.standard_normal((len(scopes), size))
     np.put_along_axis(tables, first, -np.inf, 1)
+    tables.flags.writeable = False
     model = FactorGraph(np.full(n, states), tuple(scopes), tuple(tables.reshape(-1, *shape)))
     return model, planted
 

@@ -1,0 +1,181 @@
+"""Deviations of the networks: coefficients of neural/doubt.py, and what their 90 % bands contain.
+
+    python benchmarks/network_doubt.py --collect development.npz
+    python benchmarks/network_doubt.py --fit development.npz         coefficients, to be copied
+    python benchmarks/network_doubt.py --collect held-out.npz --held-out --seeds 4
+    python benchmarks/network_doubt.py --report held-out.npz         lines and table
+
+Models are drawn from eight families at β from 0.3 to 5, small enough for the engine jt; answers are
+found once, with what tells their error. The lines in benchmarks/results/network_doubt.jsonl hold,
+for a kind of answer, a family and a β: pairs of variable and possible state, the share whose band
+contains the true probability, the median width of the bands, the mean error.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from scipy.special import expit
+
+import icgi
+from icgi.data.families import FAMILIES
+from icgi.engines import parse_engine
+from icgi.inference import Budget
+from icgi.model.graph import FactorGraph, FloatArray
+from icgi.neural import doubt, paper_engine
+from icgi.neural.possible import possible_states
+
+LINES = Path(__file__).parent / "results" / "network_doubt.jsonl"
+MODELS: dict[str, dict[str, int | float]] = {
+    "ea2d": {"L": 8},
+    "er": {"n": 40, "p": 0.1},
+    "ba": {"n": 40, "m": 2},
+    "ws": {"n": 40, "k": 4},
+    "sk": {"n": 20},
+    "potts": {"L": 5},
+    "factor": {"n": 30, "density": 1.0},
+    "csp": {"n": 24, "density": 1.5},
+}
+BETAS = (0.3, 1.0, 2.0, 3.0, 5.0)
+NETWORKS = ("icgi", "icgi:orders=1", "icgi:paper", "icgi:paper, layers only")
+DEVELOPMENT, HELD_OUT = 0, 1
+LEVEL = 0.94  # of the fit: a margin over 0.9, since no family was drawn often
+RIDGE, SMOOTH = 1e-3, 0.05
+
+
+def models(stream: int, seeds: int) -> Iterator[tuple[FactorGraph, FloatArray]]:
+    """Models and their exact marginals, `seeds` of each family and β in turn."""
+    for f, (family, parameters) in enumerate(MODELS.items()):
+        for b, beta in enumerate(BETAS):
+            for seed in range(seeds):
+                rng = np.random.default_rng([stream, f, b, seed])
+                model = FAMILIES[family].sample(rng, beta=beta, **parameters)
+                yield model, icgi.marginals(model, engine="jt").probs
+
+
+def answers(name: str, model: FactorGraph) -> tuple[icgi.inference.Marginals, str, doubt.Signs]:
+    """Answer of a network, the kind of its doubt and the signs."""
+    kept = []
+    stated, most = doubt.stated, paper_engine.MOST_DENSE
+
+    def watched(kind, signs, answered=None):  # type: ignore[no-untyped-def]
+        kept.append((kind, signs))
+        return stated(kind, signs, answered)
+
+    engine, _, layers_only = name.partition(", ")
+    doubt.stated, paper_engine.MOST_DENSE = watched, 0 if layers_only else most
+    try:
+        found = parse_engine(engine)(model, Budget(), np.random.default_rng(0))
+    finally:
+        doubt.stated, paper_engine.MOST_DENSE = stated, most
+    return found, *kept[-1]
+
+
+def collect(stream: int, seeds: int) -> dict[str, FloatArray]:
+    """Rows for each kind of answer: signs, error, number of family and β, p, strength nearby."""
+    rows: dict[str, list[FloatArray]] = {}
+    for number, (model, exact) in enumerate(models(stream, seeds)):
+        alive = possible_states(model)
+        for name in NETWORKS:
+            found, kind, signs = answers(name, model)
+            p, error = signs.alpha / signs.alpha.sum(1, keepdims=True), found.probs - exact
+            if kind.startswith("paper"):  # impossible states are not among the signs
+                left = np.arange(p.shape[1]) < alive.sum(1)[:, None]
+                wrong, error = error[alive], np.zeros(p.shape)
+                error[left] = wrong
+            parts = [np.abs(error), np.full(p.shape, number // seeds), p]
+            parts += [np.broadcast_to(signs.nearby[:, None], p.shape)]
+            used = (p > 0) & ((p > 0).sum(1, keepdims=True) > 1)
+            values = [doubt.logarithms(signs), np.stack(parts, -1)]
+            rows.setdefault(kind, []).append(np.concatenate(values, -1)[used])
+    return {kind: np.concatenate(parts) for kind, parts in rows.items()}
+
+
+def fit(rows: FloatArray) -> FloatArray:
+    """Coefficients of the LEVEL quantile of log(error), each family and β with the same weight."""
+    rows = rows[rows[:, -1] <= doubt.CHECKED]
+    signs, error, group = rows[:, :-4], rows[:, -4], rows[:, -3].astype(int)
+    weight = 1.0 / np.bincount(group)[group]
+    weight /= weight.sum()
+    mean, scale = signs.mean(0), signs.std(0)
+    mean[0], scale[0] = 0.0, 1.0
+    used = scale > 1e-9  # the spread of one order is none
+    x = (signs[:, used] - mean[used]) / scale[used]
+    y = np.log(error + doubt.TINY)
+
+    def loss(given: FloatArray) -> tuple[float, FloatArray]:
+        short = y - x @ given
+        pinball = LEVEL * short + SMOOTH * np.logaddexp(0.0, -short / SMOOTH)
+        slope = -x.T @ (weight * (LEVEL - expit(-short / SMOOTH)))
+        slope[1:] += 2.0 * RIDGE * given[1:]
+        return float(weight @ pinball + RIDGE * given[1:] @ given[1:]), slope
+
+    bounds = [(None, None), *[(0.0, None)] * (x.shape[1] - 1)]  # no sign makes a band narrower
+    found = minimize(loss, np.zeros(x.shape[1]), jac=True, bounds=bounds, method="L-BFGS-B").x
+    coefficients = np.zeros(signs.shape[1])
+    coefficients[used] = found / scale[used]
+    coefficients[0] -= (coefficients * mean)[1:].sum()
+    return coefficients
+
+
+def report(stored: Mapping[str, FloatArray]) -> list[dict]:
+    """One line for each kind of answer, family and β."""
+    lines = []
+    for kind in doubt.COEFFICIENTS:
+        rows = stored[kind]
+        error, group, p, nearby = rows[:, -4:].T
+        half = doubt.NINETY * doubt.deviations(kind, rows[:, :-4], nearby)
+        width = np.minimum(p + half, 1.0) - np.maximum(p - half, 0.0)
+        for g in np.unique(group).astype(int):
+            own = group == g
+            line = {"kind": kind, "family": [*MODELS][g // len(BETAS)]}
+            line |= {"beta": BETAS[g % len(BETAS)], "pairs": int(own.sum())}
+            line |= {"inside": round(float((error <= half + 1e-9)[own].mean()), 3)}
+            line |= {"width": round(float(np.median(width[own])), 4)}
+            lines.append(line | {"error": round(float(error[own].mean()), 4)})
+    return lines
+
+
+def table(lines: list[dict]) -> str:
+    """Markdown: a row for each kind and family; width and mean error at each β."""
+    head = ["answer", "family", "inside", *(f"β = {beta:g}" for beta in BETAS)]
+    text = [" | ".join(["", *head, ""]).strip(), "|" + "---|" * len(head)]
+    for kind in doubt.COEFFICIENTS:
+        for family in MODELS:
+            own = [x for x in lines if (x["kind"], x["family"]) == (kind, family)]
+            if own:
+                inside = sum(x["inside"] * x["pairs"] for x in own) / sum(x["pairs"] for x in own)
+                cells = [f"{x['width']:.3f} ({x['error']:.3f})" for x in own]
+                text.append(" | ".join(["", kind, family, f"{inside:.2f}", *cells, ""]).strip())
+    return "\n".join(text)
+
+
+def main() -> None:
+    """Collect, fit or report."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    for name in ("--collect", "--fit", "--report"):
+        parser.add_argument(name, metavar="FILE")
+    parser.add_argument("--held-out", action="store_true", help="other random streams")
+    parser.add_argument("--seeds", type=int, default=8, help="models of each family and β")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.collect:
+        stream = HELD_OUT if given.held_out else DEVELOPMENT
+        np.savez_compressed(given.collect, **collect(stream, given.seeds))
+    if given.fit:
+        stored = np.load(given.fit)
+        for kind in doubt.COEFFICIENTS:
+            numbers = ", ".join(f"{c:.3f}" for c in fit(stored[kind]))
+            print(f'    "{kind}": ({numbers}),')
+    if given.report:
+        lines = report(np.load(given.report))
+        LINES.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        print(table(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Guarantees from calibration models: pure functions of arrays, one idea per file."""

@@ -1,0 +1,121 @@
+"""What exact inference would cost: the one figure that is printed, compared and kept.
+
+The order search may take `SEARCH_SHARE` of the time, everywhere. Along the order it finds, the
+tables are laid out (not allocated) and counted: messages, factors, the sums of both halves of a
+sweep, and the marginals. The few models whose numbers leave the range of doubles need the largest
+clique besides; that is checked against the budget when it comes to it.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+
+from icgi.errors import BudgetError
+from icgi.exact.tree import LARGE, Plan, plan
+from icgi.inference import Budget
+from icgi.model.graph import FactorGraph
+from icgi.model.ordering import Order, cost, find_order
+from icgi.units import readable_bytes, readable_seconds
+
+SEARCH_SHARE = 0.1  # of the seconds that are left, for the search of an order
+BEYOND = 2.0**24  # times the budget: the longest searches were seen to save a factor of 2^16
+PLANNED = 2**36  # separator entries up to which the exact memory is worked out
+
+# Seconds of both passes, on one core that others use, too: see benchmarks/memory.py.
+ENTRIES_PER_SECOND = 2e8  # clique entries, each visited twice
+SECONDS_PER_NODE = 4e-6  # of the tree, however small its tables
+SECONDS_PER_FACTOR = 1e-6  # copied one by one
+VALUES_PER_SECOND = 4e7  # exponentials of table entries
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """What exact inference would cost along an order, known before anything is allocated."""
+
+    order: Order
+    table_bytes: float  # peak of all that is held at once
+    seconds: float
+    plan: Plan | None = None  # the layout, where it was worked out
+
+    @property
+    def logarithms(self) -> "Forecast":
+        """Same along logarithms, which form the largest clique."""
+        extra = 0 if self.plan is None else 8 * self.plan.largest_clique
+        return replace(self, table_bytes=self.table_bytes + extra)
+
+    def fits(self, budget: Budget) -> bool:
+        """Whether exact inference keeps within the budget's memory and time."""
+        return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
+
+    def refuse_beyond(self, budget: Budget) -> None:
+        """Raise `BudgetError` when exact inference would exceed the memory or the time."""
+        if self.table_bytes > budget.table_bytes:
+            raise BudgetError(
+                f"exact inference needs {readable_bytes(self.table_bytes)} for its tables (induced "
+                f"width {self.order.width}, largest table 2^{self.order.log2_table:.1f} entries), "
+                f"the budget is {readable_bytes(budget.table_bytes)}; give a larger memory budget, "
+                "or use an approximate engine (ttve, pt, gbp, lbp)"
+            )
+        if self.seconds > budget.seconds:
+            raise BudgetError(
+                f"exact inference would take about {readable_seconds(self.seconds)} ({self}), of "
+                f"the budget {readable_seconds(budget.seconds)} are left; give more seconds, or "
+                "use an approximate engine (ttve, pt, gbp, lbp)"
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"induced width {self.order.width}, largest table 2^{self.order.log2_table:.1f}, "
+            f"tables {readable_bytes(self.table_bytes)}, about {readable_seconds(self.seconds)}"
+        )
+
+
+def forecast(
+    model: FactorGraph, budget: Budget, rng: Generator, share: float = SEARCH_SHARE
+) -> Forecast:
+    """Search an elimination order and predict what exact inference along it would cost."""
+    order = find_order(model, rng, seconds=share * budget.seconds, hopeless=hopeless(budget))
+    return along(model, order)
+
+
+def along(model: FactorGraph, order: Order) -> Forecast:
+    """Cost of exact inference along an order whose own cost is known."""
+    entries = sum(table.size for table in model.log_tables)
+    overhead = model.n_factors * SECONDS_PER_FACTOR + entries / VALUES_PER_SECOND
+    if not order.message_entries < PLANNED:  # the plan itself would be large, and cannot help
+        work = 2.0 * 2.0**order.log2_entries if order.log2_entries < 1000 else math.inf
+        return Forecast(order, 8 * order.message_entries, overhead + work / ENTRIES_PER_SECOND)
+    made = plan(model, order.variables)
+    seconds = 2.0 * made.clique_entries / ENTRIES_PER_SECOND
+    seconds += SECONDS_PER_NODE * len(made.tree.nodes) + overhead
+    return Forecast(order, bytes_needed(model, made), seconds, made)
+
+
+def recosted(model: FactorGraph, order: Order) -> Forecast:
+    """Cost of an order on another model of the same variables, such as a conditioned one."""
+    return along(model, cost(model, order.variables, order.heuristic))
+
+
+def hopeless(budget: Budget) -> float:
+    """log₂ of the entries of a greedy order that no search would bring down to any memory."""
+    # With a small budget a search still tells how much memory to ask for instead.
+    return float(np.log2(BEYOND * max(budget.table_bytes, Budget().table_bytes) / 8))
+
+
+def bytes_needed(model: FactorGraph, made: Plan) -> float:
+    """Peak of what `junction_tree.solve` holds at once.
+
+    Filling the store needs the factors twice; the passes need the store, the sums of two halves,
+    and either a small clique or the patterns of a block. Marginals are held twice: by time and by
+    number.
+    """
+    tree = made.tree
+    factors = sum(table.size for table in model.log_tables)
+    blocks = int(np.diff(tree.op_start).max(initial=0)) * max(512, model.max_states)
+    formed = max(LARGE, model.max_states)
+    passes = made.store_entries + 2 * made.scratch_entries + max(formed, blocks)
+    marginals = 2 * model.n_variables * max(model.max_states, 1)
+    layout = sum(array.nbytes for array in tree) + made.time.nbytes + made.factor_data.nbytes
+    return float(8 * (max(passes, 2 * factors) + marginals) + layout)

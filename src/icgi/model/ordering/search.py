@@ -1,0 +1,250 @@
+"""Search of elimination orders: greedy rules and sweeps, then random ones by counted work."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from icgi.clock import Deadline
+from icgi.errors import IcgiError
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.ordering.anneal import refine, restart
+from icgi.model.ordering.bits import bit_rows, greedy_bits
+from icgi.model.ordering.costs import clique_costs, heavy_first
+from icgi.model.ordering.graph import Core, core_of, neighbours
+from icgi.model.ordering.lists import greedy_lists
+from icgi.model.ordering.sweeps import cuthill_mckee, smallest_front
+from icgi.randomness import kernel_seed
+
+Stop = NDArray[np.uint8]
+
+# A rule scores a variable by α·fill + β·log₂ table + γ·degree, least first, where fill adds up the
+# products of the two variables' weights over missing edges: weight one, or number of states.
+RULES: dict[str, tuple[float, float, float, bool]] = {
+    "min-fill": (1.0, 1e-3, 0.0, False),
+    "weighted-min-fill": (1.0, 1e-3, 0.0, True),
+    "min-weight": (0.0, 1.0, 0.0, False),
+    "min-degree": (0.0, 1e-3, 1.0, False),
+}
+SWEEPS = ("smallest-front", "reverse-cuthill-mckee")
+HEURISTICS = (*RULES, *SWEEPS)
+
+_TINY = 16.5  # log₂ of the total entries below which no search pays
+_ENTRIES_PER_SECOND = 5e8  # of exact inference: a search may take as long as that
+_SECONDS_PER_VARIABLE = 1e-5  # of exact inference, however small its tables
+_WORK_PER_SECOND = 3e8  # of the kernels, as measured on one core
+_LEAST_SECONDS = 0.05  # by the clock: greedy rules on a small model end within it
+_MOST_SECONDS = 3.0  # of counted work, whatever the clock allows
+_CHUNK = 1e7  # work between two looks at the clock
+_BITSET_LIMIT = 2048  # variables up to which adjacency is a bit matrix
+_FILL_LIMIT = 10_000_000  # members of all cliques, up to which they are listed
+_RESTART_SHARE = 0.1  # of the work goes into whole orders, the rest into pieces of the best one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """An elimination sequence over all variables, and what eliminating in it costs.
+
+    Variables of one state are free: they count neither for the width nor for tables.
+    """
+
+    variables: IntArray  # n        in order of elimination
+    width: int  # largest number of neighbours at elimination (induced width)
+    log2_table: float  # largest clique table, the eliminated variable included
+    log2_entries: float  # log₂ of the sum of all clique tables
+    message_entries: float  # sum of all separator tables (cliques without their variable)
+    heuristic: str
+
+
+def find_order(
+    model: FactorGraph,
+    rng: Generator,
+    seconds: float = 10.0,
+    restarts: int = 1_000_000,
+    hopeless: float = math.inf,
+) -> Order:
+    """Order of least total table entries, by a search in proportion to that total.
+
+    The search is limited by counted work, so the same seed gives the same order; the clock
+    (`seconds`) decides only if it runs out first, and then ends even a greedy rule half way: what
+    is left is eliminated by its scores of that moment. The variables come in a postorder of the
+    elimination tree.
+
+    Parameters
+    ----------
+    restarts
+        Most random eliminations to try, of the whole model or of a part; 0: greedy rules only.
+    hopeless
+        log₂ of the total entries above which greedy rules are enough, too.
+    """
+    seed = kernel_seed(rng)
+    with Deadline.after(max(seconds, _LEAST_SECONDS)).flag() as stop:
+        core = core_of(model, forced=True)
+        found = _greedy_search(core, seconds, stop)
+        if restarts > 0 and _TINY < found.total <= hopeless and not core.complete:
+            found = _random_search(core, found, seed, seconds, restarts, stop)
+    return _whole(model, core, found.order, found.name)
+
+
+def greedy_order(
+    model: FactorGraph, heuristic: str, rng: Generator | None = None, seconds: float = math.inf
+) -> Order:
+    """Order by one of `HEURISTICS`; with `rng`, ties and the start of a sweep are left to chance.
+
+    Rules come in a postorder of their elimination tree, sweeps as they are. When the seconds are
+    over the rest is eliminated by the scores of that moment.
+    """
+    if heuristic not in HEURISTICS:
+        raise IcgiError(f"unknown heuristic {heuristic!r}; choose one of {', '.join(HEURISTICS)}")
+    with Deadline.after(seconds).flag() as stop:
+        core = core_of(model, forced=heuristic in RULES)
+        n = core.size
+        jitter = np.zeros(n) if rng is None else rng.random(n)
+        if n == 0:
+            order = np.empty(0, np.int64)
+        elif heuristic == "smallest-front":
+            root = -1 if rng is None else int(rng.integers(n))
+            order = smallest_front(core.start, core.neighbour, core.logs, 1e-3 * jitter, root, stop)
+        elif heuristic == "reverse-cuthill-mckee":
+            order = cuthill_mckee(core)
+        else:
+            most = _MOST_SECONDS * _WORK_PER_SECOND if n > _BITSET_LIMIT else np.inf
+            order, _ = _greedy(core, heuristic, 0.5 * jitter, np.inf, most, stop)
+    return _whole(model, core, order, heuristic)
+
+
+def cost(model: FactorGraph, variables: IntArray, heuristic: str = "given") -> Order:
+    """Exact cost of eliminating all variables in a given order, without forming the fill."""
+    order = np.array(variables, dtype=np.int64)
+    n = model.n_variables
+    if order.shape != (n,) or not np.array_equal(np.sort(order), np.arange(n)):
+        raise IcgiError(f"an elimination order names each of the {n} variables exactly once")
+    return _costed(*neighbours(model), np.log2(model.cards), order, heuristic, tidy=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    order: IntArray  # of the core
+    total: float  # log₂ of the entries of all its tables
+    name: str
+
+
+def _whole(model: FactorGraph, core: Core, order: IntArray, heuristic: str) -> Order:
+    variables = np.concatenate([core.before, core.variables[order], core.after])
+    graph = core.whole_start, core.whole_neighbour, np.log2(model.cards)
+    return _costed(*graph, variables, heuristic, tidy=heuristic not in SWEEPS)
+
+
+def _costed(
+    start: IntArray,
+    neighbour: IntArray,
+    logs: FloatArray,
+    order: IntArray,
+    heuristic: str,
+    tidy: bool,
+) -> Order:
+    parent, tables, _, *totals = clique_costs(start, neighbour, order, logs)
+    width, table, entries, messages = totals
+    if tidy:
+        order = order[heavy_first(parent, tables)]
+    order.flags.writeable = False
+    return Order(order, width, table, entries, messages, heuristic)
+
+
+def _greedy_search(core: Core, seconds: float, stop: Stop) -> _Found:
+    """Best of the deterministic orders; the total of one ends a worse one early."""
+    best = _Found(np.arange(core.size), np.inf if core.size else -np.inf, "forced")
+    rules = ("min-weight", "min-fill", "weighted-min-fill" if core.mixed else "")
+    # Sweeps always end soon, so with many variables they come first.
+    names = (*SWEEPS, *rules) if core.size > _BITSET_LIMIT else (*rules, *SWEEPS)
+    for name in filter(None, names):
+        if (name in SWEEPS and best.total <= _TINY) or (stop[0] and best.total < np.inf):
+            continue
+        if name == "smallest-front":
+            zeros = np.zeros(core.size)
+            order = smallest_front(core.start, core.neighbour, core.logs, zeros, -1, stop)
+            total = _total(core, order)
+        elif name == "reverse-cuthill-mckee":
+            order = cuthill_mckee(core)
+            total = _total(core, order)
+        else:
+            most = max(_allowed(core, best.total, seconds), 1e7 + 2e3 * core.size)
+            most = most if best.total < np.inf else np.inf
+            order, total = _greedy(core, name, np.zeros(core.size), best.total, most, stop)
+            if stop[0] and best.total == np.inf:  # ended half way, but it is all there is
+                total = _total(core, order)
+        if total < best.total or (stop[0] and best.total == np.inf):
+            best = _Found(order, total, name)
+    return best
+
+
+def _random_search(
+    core: Core, best: _Found, seed: int, seconds: float, runs: int, stop: Stop
+) -> _Found:
+    """Random greedy orders, then pieces of the best one anew, until the allowed work is done."""
+    graph = (core.start, core.neighbour, core.logs, core.mixed)
+    state = np.array([seed], np.uint64)
+    work = 0.0
+    while core.size <= _BITSET_LIMIT and runs > 0 and not stop[0]:
+        left = _RESTART_SHARE * _allowed(core, best.total, seconds) - work
+        if left <= 0:
+            break
+        order, total, spent, tried = restart(
+            *graph, best.total, runs, min(left, _CHUNK), state, stop
+        )
+        work += spent
+        runs -= tried
+        if total < best.total:
+            best = _Found(order, total, "search")
+    order = best.order
+    if stop[0] or clique_costs(core.start, core.neighbour, order, core.logs)[2] > _FILL_LIMIT:
+        return best
+    while runs > 0 and not stop[0]:
+        most = _allowed(core, best.total, seconds)
+        if work >= most:
+            break
+        order, kept, total, spent, tried = refine(
+            *graph,
+            order,
+            best.order,
+            best.total,
+            1.0 - work / most,
+            runs,
+            min(_CHUNK, most / 16),
+            state,
+            stop,
+        )
+        work += spent
+        runs -= tried
+        if total < best.total:
+            best = _Found(kept, total, "search")
+    return best
+
+
+def _allowed(core: Core, total: float, seconds: float) -> float:
+    """Work that a search may spend when exact inference needs 2^total entries."""
+    predicted = math.exp2(min(total, 64.0)) / _ENTRIES_PER_SECOND
+    predicted += core.size * _SECONDS_PER_VARIABLE
+    patience = _MOST_SECONDS * math.exp2(min(0.0, (64.0 - total) / 16.0))  # hope fades
+    # Half of what the clock allows, so that on a busy machine, too, it seldom decides.
+    return _WORK_PER_SECOND * min(predicted, seconds / 2, patience)
+
+
+def _total(core: Core, order: IntArray) -> float:
+    return float(clique_costs(core.start, core.neighbour, order, core.logs)[5])
+
+
+def _greedy(
+    core: Core, rule: str, jitter: FloatArray, limit: float, most: float, stop: Stop
+) -> tuple[IntArray, float]:
+    alpha, beta, gamma, weighted = RULES[rule]
+    pairs = np.exp2(core.logs) if weighted else np.ones(core.size)
+    weights = (core.logs, pairs, jitter, alpha, beta, gamma)
+    if core.size > _BITSET_LIMIT:
+        order, total = greedy_lists(core.start, core.neighbour, *weights, limit, most, stop)
+    else:
+        rows = bit_rows(core.start, core.neighbour)
+        order, total, _ = greedy_bits(rows, core.size, *weights, limit, most, stop)
+    return order, total

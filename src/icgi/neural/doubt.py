@@ -1,0 +1,127 @@
+"""How far the networks may be wrong: deviations from signs of error, fitted on other models.
+
+What a network says of itself was learned on models of moderate couplings. Here the half-width of a
+90 % band is a product of powers of several signs, of which that is one. The powers were fitted by
+quantile regression on random models of all families, with exact answers, for β up to 5; what is
+coupled more strongly than any of them is called unknown.
+"""
+
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray
+from icgi.neural.pace import UNKNOWN
+from icgi.neural.precision import LEAST_SUM
+
+Kind: TypeAlias = Literal[
+    "fast", "fast, one order", "general", "general, one order", "paper", "paper, layers only"
+]
+
+NINETY = 1.6449  # Φ⁻¹(0.95)
+TINY = 1e-4  # what is smaller does not count as a sign, nor as an error
+RARE = 1e-3  # same for √p(1 − p)
+CHECKED, UNHEARD = 40.0, 60.0  # strength of the strongest fitted, and that of nothing known
+
+# benchmarks/network_doubt.py --fit; order of `logarithms`
+COEFFICIENTS: dict[Kind, tuple[float, ...]] = {
+    "fast": (-0.943, 0.000, 0.117, 0.344, 0.000, 0.266, 0.632, 0.612, 0.000),
+    "fast, one order": (-1.005, 0.354, 0.000, 0.346, 0.000, 0.039, 0.530, 0.481, 0.000),
+    "general": (1.539, 0.286, 0.447, 0.126, 0.000, 0.354, 0.351, 0.223, 0.000),
+    "general, one order": (0.402, 0.575, 0.000, 0.133, 0.000, 0.528, 0.457, 0.778, 0.000),
+    "paper": (0.269, 0.202, 0.146, 0.242, 0.135, 0.231, 0.504, 0.369, 0.365),
+    "paper, layers only": (1.450, 0.644, 0.178, 0.107, 0.311, 0.187, 0.242, 0.515, 0.542),
+}
+
+
+class Signs(NamedTuple):
+    """What tells how wrong an answer may be."""
+
+    alpha: FloatArray  # n k    concentrations that the network claims; 0: impossible
+    spread: FloatArray  # n k    deviation between elimination orders, or between heads
+    change: FloatArray  # n k    distance from simpler estimates of the same run
+    strength: FloatArray  # n    largest difference of logarithms in a table
+    nearby: FloatArray  # n    largest strength of those in a table with it, and its own
+    zeros: BoolArray  # n    whether a table has zeros
+
+
+def stated(
+    kind: Kind, signs: Signs, answered: BoolArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Concentrations (n k) that claim no more than the standard errors (n k), and these.
+
+    Variables that are not `answered` (n) have that of an estimate of which nothing is known.
+    """
+    nearby = signs.nearby if answered is None else np.where(answered, signs.nearby, UNHEARD)
+    error = deviations(kind, logarithms(signs), nearby[:, None])
+    return _bounded(signs.alpha, np.where(_open(signs.alpha), error, 0.0))
+
+
+def deviations(kind: Kind, signs: FloatArray, nearby: FloatArray) -> FloatArray:
+    """Standard errors (…) from the logarithms of signs (… 9) and the strengths nearby (…)."""
+    half = np.exp(np.minimum(signs @ np.array(COEFFICIENTS[kind]), 1.0))
+    beyond = np.clip((nearby - CHECKED) / (UNHEARD - CHECKED), 0.0, 1.0)
+    return np.asarray(np.clip(half / NINETY, UNKNOWN * beyond, UNKNOWN))
+
+
+def unknown(p: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Concentrations and standard errors (n k) of estimates of which nothing is known."""
+    return _bounded(p, np.where(_open(p), UNKNOWN, 0.0))
+
+
+def logarithms(signs: Signs) -> FloatArray:
+    """Logarithms of the signs (n k 9), as the coefficients expect them.
+
+    In turn: 1, the deviation that the network claims, spread, change, both averaged over the model,
+    √p(1 − p), strength, and whether there are zeros.
+    """
+    total = signs.alpha.sum(1, keepdims=True)
+    p = signs.alpha / total
+    deviation = np.sqrt(p * (1.0 - p))
+    counted = _open(signs.alpha)
+    spread, change = np.log(signs.spread + TINY), np.log(signs.change + TINY)
+    parts = [
+        np.ones_like(p),
+        np.log(deviation / np.sqrt(total + 1.0) + TINY),
+        spread,
+        change,
+        *(np.log(x[counted].mean() + TINY) if counted.any() else 0.0 for x in signs[1:3]),
+        np.log(deviation + RARE),
+        np.log1p(np.minimum(signs.strength, CHECKED))[:, None],
+        signs.zeros[:, None].astype(float),
+    ]
+    return np.stack([np.broadcast_to(x, p.shape) for x in parts], -1)
+
+
+def _open(alpha: FloatArray) -> BoolArray:
+    """States (n k) that are possible, and not the only one of their variable."""
+    return np.asarray((alpha > 0) & ((alpha > 0).sum(1, keepdims=True) > 1))
+
+
+def _bounded(alpha: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Concentrations whose sum claims no smaller deviation of the likeliest state."""
+    total = alpha.sum(1, keepdims=True)
+    p = alpha / total
+    likeliest = p.argmax(1)[:, None]
+    peak, least = (np.take_along_axis(x, likeliest, 1) for x in (p * (1.0 - p), error**2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = np.where(least > 0, peak / least - 1.0, np.inf)
+    return p * np.minimum(total, np.maximum(bound, LEAST_SUM)), error
+
+
+def strengths_of(model: FactorGraph) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """`strength`, `nearby` and `zeros` of `Signs`, from tables of two or more variables."""
+    strength, zeros = np.zeros(model.n_variables), np.zeros(model.n_variables, bool)
+    for scope, table in zip(model.scopes, model.log_tables, strict=True):
+        if len(scope) > 1:
+            members = list(scope)
+            finite = table[table > -np.inf]
+            if finite.size:
+                strength[members] = np.maximum(strength[members], np.ptp(finite))
+            zeros[members] |= finite.size < table.size
+    nearby = strength.copy()
+    for scope in model.scopes:
+        if len(scope) > 1:
+            members = list(scope)
+            nearby[members] = np.maximum(nearby[members], strength[members].max())
+    return strength, nearby, zeros

@@ -1,0 +1,32 @@
+"""Time inside the networks: where a run may be left, and what an answer is when it was."""
+
+import numpy as np
+
+from icgi.clock import Deadline
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray
+
+UNKNOWN = 0.62  # standard error of an estimate of which nothing is known: 90 % bands reach 0 and 1
+
+
+class OutOfTime(Exception):
+    """A run that was left because its deadline had passed; engines catch it."""
+
+
+def check(deadline: Deadline | None) -> None:
+    """Leave the run where the deadline has passed; training gives none."""
+    if deadline is not None and deadline.passed:
+        raise OutOfTime
+
+
+def unary_beliefs(model: FactorGraph, alive: BoolArray | None = None) -> FloatArray:
+    """What the factors of single variables alone say (n k), zero outside `alive`."""
+    k = model.max_states
+    log = np.where(np.arange(k) < model.cards[:, None], 0.0, -np.inf)
+    for scope, table in zip(model.scopes, model.log_tables, strict=True):
+        if len(scope) == 1:
+            log[scope[0], : table.size] += table
+    if alive is not None:
+        log = np.where(alive, log, -np.inf)
+    top = log.max(1, initial=-np.inf, keepdims=True)
+    weight = np.exp(log - np.where(np.isfinite(top), top, 0.0))
+    return np.asarray(weight / weight.sum(1, keepdims=True))

@@ -1,0 +1,70 @@
+"""`exact`: the cheapest exact method that fits the budget, or a refusal that says what it takes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from icgi.errors import IcgiError
+from icgi.exact.forecast import Forecast, forecast
+from icgi.exact.junction_tree import AlongForecast, AlongOrder
+from icgi.exact.pfaffian import Pfaffian
+from icgi.inference import Budget, Engine, Marginals, Status
+from icgi.model.graph import FactorGraph
+from icgi.model.ising import as_ising
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Exact marginals, or `BudgetError`: junction tree, planar spins by Pfaffians, symmetry."""
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Forecast, then whatever is exact and fits."""
+        deadline = budget.deadline()
+        ahead = self.forecast(model, budget, rng)
+        return self.along(ahead)(model, budget.until(deadline), rng)
+
+    def forecast(self, model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
+        """Cost of the junction tree on a model, along the order that would be taken."""
+        return forecast(model, budget, rng)
+
+    def along(self, ahead: Forecast) -> Engine:
+        """Same engine for the model of a forecast, without another search."""
+        return ExactAlong(ahead)
+
+    def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> Engine:
+        """Same engine with one order for many evidences, where exact fits without any evidence."""
+        ahead = self.forecast(model, budget, rng)
+        return AlongOrder(ahead.order) if ahead.fits(budget) else self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExactAlong:
+    """`exact` with the forecast of the junction tree made."""
+
+    ahead: Forecast
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Junction tree where it fits, else by symmetry, else its refusal."""
+        deadline = budget.deadline()
+        if not self.ahead.fits(budget):
+            found = by_symmetry(model, budget, rng)
+            if found is not None:
+                return found
+        return AlongForecast(self.ahead)(model, budget.until(deadline), rng)
+
+
+def by_symmetry(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals | None:
+    """Spins without field: every marginal is ½; log Z where the model is planar. Else None."""
+    spins = as_ising(model)
+    if spins is None or spins.fields.any() or not model.n_variables:
+        return None
+    try:
+        found = Pfaffian()(model, budget, rng)
+    except IcgiError:  # not planar, or too large for the time: log Z stays unknown
+        probs = np.full((model.n_variables, 2), 0.5)
+        return Marginals(probs, Status.EXACT, None, stats={"symmetric": 1.0}, note=SYMMETRIC)
+    return found
+
+
+SYMMETRIC = "no field acts on these spins, so flipping all of them changes nothing"
