@@ -58,7 +58,7 @@ def test_the_engine_takes_what_fits() -> None:
     answer = infer(model, seen, StructuredJunctionTree(), BUDGET, rng)
     assert answer.stats["collapsed"] > 100
     with pytest.raises(BudgetError, match="sums of at most 2 products"):
-        infer(model, seen, StructuredJunctionTree(), Budget(table_bytes=5000), rng)
+        infer(model, seen, StructuredJunctionTree(), Budget(table_bytes=20_000), rng)
 
 
 @pytest.mark.parametrize("name", zoo.MODELS)
