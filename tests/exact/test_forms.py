@@ -58,7 +58,7 @@ def test_the_engine_takes_what_fits() -> None:
     answer = infer(model, seen, StructuredJunctionTree(), BUDGET, rng)
     assert answer.stats["collapsed"] > 100
     with pytest.raises(BudgetError, match="sums of at most 2 products"):
-        infer(model, seen, StructuredJunctionTree(), Budget(table_bytes=5000), rng)
+        infer(model, seen, StructuredJunctionTree(), Budget(table_bytes=20_000), rng)
 
 
 @pytest.mark.parametrize("name", zoo.MODELS)
@@ -89,3 +89,56 @@ def test_impossible_evidence_is_never_answered(monkeypatch) -> None:
     for engine in (StructuredJunctionTree(), CollapsedJunctionTree()):
         with pytest.raises((EvidenceError, BudgetError, UnsupportedModelError)):
             infer(model, seen, engine, BUDGET, rng)
+
+
+def random_structured(rng, kind: str) -> tuple[FactorGraph, dict[int, int]]:
+    """Chains and written-out gates, trees of them, noise, zeros and evidence anywhere."""
+    states = int(rng.integers(2, 4)) if kind == "max" else 2
+    build = (structured.chain_network, structured.written_network)[int(rng.integers(2))]
+    shape = int(rng.integers(3, 6)), int(rng.integers(1, 3)), int(rng.integers(2, 5))
+    cards, factors, ends = build(rng, kind, *shape, states)
+    if len(ends) == 2 and rng.random() < 0.5:
+        inputs = [cards[y] for y in ends]
+        table = structured.gate(rng, kind, inputs[0], inputs, 2)
+        factors.append(((len(cards), *ends), table))
+        cards.append(inputs[0])
+    for zeros in rng.choice([0.0, 0.3], int(rng.integers(0, 3))):
+        scope = tuple(rng.permutation(len(cards))[: rng.integers(1, 3)].tolist())
+        table = rng.uniform(0.1, 1.0, [cards[i] for i in scope])
+        table[rng.random(table.shape) < zeros] = 0.0
+        factors.append((scope, table))
+    chosen = rng.permutation(len(cards))[: rng.integers(0, 3)].tolist()
+    seen = {i: int(rng.integers(cards[i])) for i in chosen}
+    model, evidence, _ = structured.hide(rng, cards, factors, seen)
+    return model, evidence
+
+
+def check_forms(seed: int) -> None:
+    rng = np.random.default_rng([31, seed])
+    model, evidence = random_structured(rng, ("or", "max", "parity")[seed % 3])
+    try:
+        model = condition(model, evidence).model
+        truth = Enumerate()(model, BUDGET, rng)
+    except (EvidenceError, UnsupportedModelError):
+        return
+    for form in forms(model, find_order(model, rng, restarts=0), rng, Deadline.after(10.0)):
+        answer = form.answer(BUDGET)
+        assert answer is not None
+        error = np.abs(answer.probs - truth.probs).max()
+        assert error <= answer.stats.get("error_bound", 0.0) + 1e-13
+        assert_allclose(answer.log_z, truth.log_z, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(90))
+def test_structured_models_with_noise_agree_with_enumeration(seed: int, monkeypatch) -> None:
+    for gate in ("EASY", "NARROW", "QUICK"):
+        monkeypatch.setattr(module, gate, -1.0)
+    check_forms(seed)
+
+
+@pytest.mark.slow
+def test_many_structured_models_agree_with_enumeration(monkeypatch) -> None:
+    for gate in ("EASY", "NARROW", "QUICK"):
+        monkeypatch.setattr(module, gate, -1.0)
+    for seed in range(90, 5000):
+        check_forms(seed)

@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from icgi.clock import Deadline
 from icgi.exact.forecast import along
-from icgi.exact.junction_tree import solve
+from icgi.exact.junction_tree import run
 from icgi.exact.signed import another_order, forecast_signed, solve_signed
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
@@ -116,19 +116,13 @@ def reduced_form(
 
 
 def _plain(name: str, words: str, model: FactorGraph, order: Order, merged: Merged | None) -> Form:
-    needed, seconds = _price(model, order)
+    ahead = along(model, order)
 
     def answer(budget: Budget) -> Marginals:
-        found = solve(model, order, budget)
+        found = run(model, ahead, budget)
         return found if merged is None else merged.spread(found)
 
-    return Form(name, words, order.log2_table, needed, seconds, answer)
-
-
-def _price(model: FactorGraph, order: Order) -> tuple[float, float]:
-    """Bytes and seconds of the junction tree."""
-    ahead = along(model, order)
-    return ahead.table_bytes, ahead.seconds
+    return Form(name, words, order.log2_table, ahead.table_bytes, ahead.seconds, answer)
 
 
 def _batches(barren: Barren, plain: Form, rng: Generator, deadline: Deadline) -> Form:
@@ -142,8 +136,8 @@ def _batches(barren: Barren, plain: Form, rng: Generator, deadline: Deadline) ->
     for back in [set(), *sets]:
         merged, reduced = reduced_form(barren.including(back), deadline)
         order = find_order(reduced, rng, deadline.left / (len(sets) + 1))
-        parts.append((merged, reduced, order, *_price(reduced, order)))
-    small, largest = parts[0][2].log2_table, max(part[2].log2_table for part in parts)
+        parts.append((merged, reduced, along(reduced, order)))
+    tables = [part[2].order.log2_table for part in parts]
     words = f"{len(barren.variables)} barren variables in {len(sets)} batches"
 
     def answer(budget: Budget) -> Marginals:
@@ -151,8 +145,8 @@ def _batches(barren: Barren, plain: Form, rng: Generator, deadline: Deadline) ->
         whole = barren.whole
         probs = np.zeros((whole.n_variables, max(whole.max_states, 1)))
         first = None
-        for rows, (merged, reduced, order, *_) in zip([None, *sets], parts, strict=True):
-            found = solve(reduced, order, budget.until(deadline))
+        for rows, (merged, reduced, ahead) in zip([None, *sets], parts, strict=True):
+            found = run(reduced, ahead, budget.until(deadline))
             found = found if merged is None else merged.spread(found)
             first = first or found
             _enter(probs, found.probs, barren, rows)
@@ -160,9 +154,13 @@ def _batches(barren: Barren, plain: Form, rng: Generator, deadline: Deadline) ->
         return Marginals(probs, first.status, first.log_z, stats=first.stats)
 
     return Form(
-        "batches", words + _change(plain, small) + " without them", largest,
-        max(part[3] for part in parts), sum(part[4] for part in parts), answer,
-    )  # fmt: skip
+        "batches",
+        words + _change(plain, tables[0]) + " without them",
+        max(tables),
+        max(part[2].table_bytes for part in parts),
+        sum(part[2].seconds for part in parts),
+        answer,
+    )
 
 
 def _enter(probs: FloatArray, found: FloatArray, barren: Barren, rows: set[int] | None) -> None:

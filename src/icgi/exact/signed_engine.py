@@ -9,6 +9,7 @@ from icgi.exact.signed import another_order, forecast_signed, solve_signed
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph
 from icgi.model.structure.find import find_structure
+from icgi.units import readable_bytes
 
 TRIES = 3  # orders: some lose 10⁸ times more digits than others
 
@@ -34,9 +35,9 @@ class CollapsedJunctionTree:
         if ahead.table_bytes > budget.table_bytes:
             raise BudgetError(
                 f"exact inference after collapsing ({collapsed}) needs "
-                f"{ahead.table_bytes / 1e9:.3g} GB for its tables (largest "
+                f"{readable_bytes(ahead.table_bytes)} for its tables (largest "
                 f"2^{ahead.order.log2_table:.1f} entries), the budget is "
-                f"{budget.table_bytes / 1e9:.3g} GB; give a larger memory budget"
+                f"{readable_bytes(budget.table_bytes)}; give a larger memory budget"
             )
         for _ in range(TRIES):
             found = solve_signed(collapsed, ahead.order, budget.until(deadline))

@@ -9,6 +9,7 @@ from icgi.exact.forms import forms
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import find_order
+from icgi.units import readable_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class StructuredJunctionTree:
                     return answer
         least = min(found, key=lambda form: form.table_bytes)
         raise BudgetError(
-            f"exact inference needs {least.table_bytes / 1e9:.3g} GB for its tables (largest "
+            f"exact inference needs {readable_bytes(least.table_bytes)} for its tables (largest "
             f"2^{least.log2_table:.1f} entries; {least.words or 'no structure found'}), the "
-            f"budget is {budget.table_bytes / 1e9:.3g} GB; give a larger memory budget, or use an "
-            "approximate engine"
+            f"budget is {readable_bytes(budget.table_bytes)}; give a larger memory budget, or use "
+            "an approximate engine"
         )

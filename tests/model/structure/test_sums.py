@@ -21,7 +21,7 @@ def decompose(table: np.ndarray):
 def rebuilt(found, matrices) -> np.ndarray:
     letters = "abcdefghijklmnopqrstuvw"[: len(matrices)]
     product = ",".join("z" + c for c in letters) + "->" + letters
-    return np.exp(found.log_scale[0]) * np.einsum(product, *[m.high for m in matrices])
+    return np.exp(found.log_scale[0]) * np.einsum(product, *matrices)
 
 
 def shuffled(rng, table: np.ndarray) -> np.ndarray:

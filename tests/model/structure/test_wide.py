@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from icgi.model.structure.wide import UNIT, Wide, add, divide, multiply, root
+from icgi.model.structure.wide import UNIT, add, divide, multiply, root
 
 
 def pair(rng) -> tuple[float, float]:
@@ -45,10 +45,3 @@ def test_square_root_squares_back() -> None:
         a = (abs(high), low)
         s = root(*a)
         assert abs(exact(s) ** 2 - exact(a)) <= exact(a) * Fraction(2) ** -98
-
-
-def test_arrays_multiply_with_broadcasting() -> None:
-    a, b = Wide(np.array([[1.0], [3.0]])), Wide(np.array([0.1, 2.0**-60]))
-    assert ((a * b).high == a.high * b.high).all()
-    assert (a * b).low[1, 0] == float(Fraction(3) * Fraction(0.1) - Fraction(3 * 0.1))
-    assert (a * b)[0].shape == (2,)

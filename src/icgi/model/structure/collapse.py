@@ -93,10 +93,11 @@ class Collapsed:
 
     def __str__(self) -> str:
         before = int((self.model.cards > 1).sum())
-        what = "sum" if self.groups == 1 else "sums"
+        factors = "1 factor" if self.stars == 1 else f"{self.stars} factors"
+        sums = "a sum" if self.groups == 1 else f"{self.groups} sums"
         return (
-            f"{self.stars} factors are {self.groups} {what} of at most {self.largest} products: "
-            f"{before} → {self.free} variables, {len(self.links.variable)} of them collapsed"
+            f"{factors} collapsed into {sums} of at most {self.largest} products: "
+            f"{before} → {self.free} variables"
         )
 
 

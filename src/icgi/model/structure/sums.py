@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from icgi.kernels import kernel
-from icgi.model.structure.wide import Wide, add, divide, multiply, root
+from icgi.model.graph import FloatArray
+from icgi.model.structure.wide import add, divide, multiply, root
 from icgi.model.wiring import Wiring
 
 TOLERANCE = 1e-11  # relative error of an entry
@@ -38,14 +39,12 @@ class Sums:
     high: np.ndarray  # matrices of all factors: for each axis k an array of R × d_k
     low: np.ndarray
 
-    def matrices(self, f: int, cards: list[int]) -> list[Wide]:
-        """Matrices A_k of a factor, one for each axis."""
+    def matrices(self, f: int, cards: list[int]) -> list[FloatArray]:
+        """Matrices A_k of a factor, one for each axis, rounded to doubles."""
         found, at, count = [], int(self.start[f]), int(self.terms[f])
         for card in cards:
-            end = at + count * card
-            shape = count, card
-            found.append(Wide(self.high[at:end].reshape(shape), self.low[at:end].reshape(shape)))
-            at = end
+            found.append(self.high[at : at + count * card].reshape(count, card))
+            at += count * card
         return found
 
 

@@ -12,7 +12,6 @@ from numba import types
 from numba.extending import intrinsic
 
 from icgi.kernels import kernel
-from icgi.model.graph import FloatArray
 
 UNIT = 2.0**-102  # relative error of one operation, at most
 
@@ -83,54 +82,3 @@ def root(ah, al):  # type: ignore[no-untyped-def]
     ph, pl = multiply(s, 0.0, s, 0.0)
     rh, _ = add(ah, al, -ph, -pl)
     return _two_sum(s, rh / (2.0 * s))
-
-
-@kernel
-def product(ah, al, bh, bl):  # type: ignore[no-untyped-def]
-    """Entrywise product of two flat arrays of wide numbers."""
-    high, low = np.empty(len(ah)), np.empty(len(ah))
-    for j in range(len(ah)):
-        high[j], low[j] = multiply(ah[j], al[j], bh[j], bl[j])
-    return high, low
-
-
-@kernel
-def matrix_product(ah, al, bh, bl):  # type: ignore[no-untyped-def]
-    """Σ_k a[i, k] b[j, k] of wide matrices, and the same sum of absolute values."""
-    n, m, k = ah.shape[0], bh.shape[0], ah.shape[1]
-    high, low, size = np.zeros((n, m)), np.zeros((n, m)), np.zeros((n, m))
-    for i in range(n):
-        for j in range(m):
-            for c in range(k):
-                ph, pl = multiply(ah[i, c], al[i, c], bh[j, c], bl[j, c])
-                high[i, j], low[i, j] = add(high[i, j], low[i, j], ph, pl)
-                size[i, j] += abs(ph)
-    return high, low, size
-
-
-class Wide:
-    """An array of double-double numbers; `high` is what a double would hold."""
-
-    __slots__ = ("high", "low")
-
-    def __init__(self, high: FloatArray, low: FloatArray | None = None) -> None:
-        self.high = np.ascontiguousarray(high, dtype=np.float64)
-        given = np.zeros_like(self.high) if low is None else low
-        self.low = np.ascontiguousarray(given, dtype=np.float64)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.high.shape
-
-    def __getitem__(self, index: Any) -> "Wide":
-        return Wide(self.high[index], self.low[index])
-
-    def __mul__(self, other: "Wide") -> "Wide":
-        shape = np.broadcast_shapes(self.shape, other.shape)
-        spread = [
-            np.ascontiguousarray(np.broadcast_to(part, shape)).ravel()
-            for part in (self.high, self.low, other.high, other.low)
-        ]
-        high, low = product(*spread)
-        return Wide(high.reshape(shape), low.reshape(shape))
