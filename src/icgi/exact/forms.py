@@ -6,14 +6,14 @@ collapsed.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
 
 from icgi.clock import Deadline
-from icgi.exact.forecast import along
-from icgi.exact.junction_tree import run
+from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast
+from icgi.exact.junction_tree import AlongForecast, run
 from icgi.exact.signed import another_order, forecast_signed, solve_signed
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
@@ -26,6 +26,10 @@ from icgi.model.structure.split import split_products
 EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
 NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
 QUICK = 0.03  # seconds of a form that make looking for another one pointless
+AS_IT_IS = "as it is"  # name of the form without structure
+BRIEFLY = 1.0  # seconds of which a first order takes its share
+LONGEST = 10.0  # seconds of looking for structure
+FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
 TRIES = 3  # orders of a collapsed model, until the certificate holds
 
 
@@ -45,12 +49,58 @@ class Form:
         return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
 
 
+def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
+    """Cost of exact inference in the cheapest form; structure is looked for before a long search.
+
+    Where structure makes the model far cheaper, the order of the model as it is does not matter.
+    """
+    deadline = budget.deadline()
+    quick = forecast(model, replace(budget, seconds=min(budget.seconds, BRIEFLY)), rng)
+    if quick.seconds <= QUICK:
+        return quick
+    looking = deadline.share(SEARCH_SHARE).within(LONGEST)
+    found = [f for f in forms(model, quick.order, rng, looking) if f.name != AS_IT_IS]
+    if found and found[0].fits(budget) and found[0].seconds <= FAR_CHEAPER * quick.seconds:
+        return _with_forms(quick, found)
+    return _with_forms(forecast(model, budget.until(deadline), rng), found)
+
+
+def _with_forms(plain: Forecast, found: list[Form]) -> Forecast:
+    cheaper = tuple([form for form in found if form.seconds < plain.seconds])
+    if not cheaper:
+        return plain
+    first = cheaper[0]
+    return replace(
+        plain, table_bytes=first.table_bytes, seconds=first.seconds, forms=cheaper, plain=plain
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlongBest:
+    """Exact inference as forecast: the forms of a model, cheapest first, then the model as it is.
+
+    A form is given up when its certificate fails; the next one may still be exact.
+    """
+
+    ahead: Forecast
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Exact marginals, or `BudgetError` where no form fits the budget."""
+        deadline = budget.deadline()
+        for form in self.ahead.forms:
+            left = budget.until(deadline)
+            answer = form.answer(left) if form.fits(left) else None
+            if answer is not None:
+                return replace(answer, note=form.words)
+        return AlongForecast(self.ahead.plain or self.ahead)(model, budget.until(deadline), rng)
+
+
 def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) -> list[Form]:
     """All forms of a (conditioned) model, cheapest first; `order` is that of the model as it is.
 
     Structure is looked for only where the model as it is costs more than the search.
     """
-    plain = _plain("as it is", "", model, order, None)
+    plain = _plain(AS_IT_IS, "", model, order, None)
     found = [plain]
     if order.log2_entries > EASY and order.log2_table > NARROW:
         for form in _structured(model, plain, rng, deadline):
