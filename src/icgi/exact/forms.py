@@ -92,7 +92,10 @@ class AlongBest:
             answer = form.answer(left) if form.fits(left) else None
             if answer is not None:
                 return replace(answer, note=form.words)
-        return AlongForecast(self.ahead.plain or self.ahead)(model, budget.until(deadline), rng)
+        left, plain = budget.until(deadline), self.ahead.plain or self.ahead
+        if not plain.fits(left):
+            self.ahead.refuse_beyond(left)  # in the words of the form that comes nearest
+        return AlongForecast(plain)(model, left, rng)
 
 
 def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) -> list[Form]:
