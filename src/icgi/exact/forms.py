@@ -14,7 +14,7 @@ from numpy.random import Generator
 from icgi.clock import Deadline
 from icgi.exact.forecast import along
 from icgi.exact.junction_tree import run
-from icgi.exact.signed import another_order, forecast_signed, solve_signed
+from icgi.exact.signed import answer_signed, forecast_signed
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ordering import Order, find_order
@@ -26,7 +26,6 @@ from icgi.model.structure.split import split_products
 EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
 NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
 QUICK = 0.03  # seconds of a form that make looking for another one pointless
-TRIES = 3  # orders of a collapsed model, until the certificate holds
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -89,13 +88,8 @@ def _collapsed(
     ahead = forecast_signed(collapsed, rng, deadline)
 
     def answer(budget: Budget) -> Marginals | None:
-        within, tried = budget.deadline(), ahead
-        for _ in range(TRIES):
-            found = solve_signed(collapsed, tried.order, budget.until(within))
-            if found is not None:
-                return found if merged is None else merged.spread(found)
-            tried = another_order(collapsed, rng)
-        return None
+        found = answer_signed(collapsed, ahead, budget, rng)
+        return found if found is None or merged is None else merged.spread(found)
 
     words = str(collapsed) + _change(plain, ahead.order.log2_table)
     if merged is not None:
