@@ -26,6 +26,7 @@ from icgi.model.structure.split import split_products
 EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
 NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
 QUICK = 0.03  # seconds of a form that make looking for another one pointless
+SHORT, MUCH = 5.0, 1e-4  # likewise seconds, where they are this share of the model as it is
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,9 +55,20 @@ def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) 
     if order.log2_entries > EASY and order.log2_table > NARROW:
         for form in _structured(model, plain, rng, deadline):
             found.append(form)
-            if form.seconds < QUICK:
+            if is_enough(form, plain):
                 break
     return sorted(found, key=lambda form: form.seconds)
+
+
+def is_enough(form: Form, plain: Form) -> bool:
+    """Whether a form is so fast, or so much faster than the model as it is, that no other counts."""
+    return form.seconds < QUICK or form.seconds < min(MUCH * plain.seconds, SHORT)
+
+
+def with_order(found: list[Form], model: FactorGraph, order: Order) -> list[Form]:
+    """The same forms with another order for the model as it is."""
+    others = [form for form in found if form.name != "as it is"]
+    return sorted([_plain("as it is", "", model, order, None), *others], key=lambda f: f.seconds)
 
 
 def _structured(

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from numpy.random import Generator
 
 from icgi.errors import BudgetError
-from icgi.exact.forms import forms
+from icgi.exact.forecast import hopeless
+from icgi.exact.forms import forms, is_enough, with_order
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import find_order
@@ -22,8 +23,12 @@ class StructuredJunctionTree:
         """Compare all forms, and answer in the cheapest one whose certificate holds."""
         deadline = budget.deadline()
         search = deadline.share(self.search_share).within(10.0)
-        order = find_order(model, rng, search.left)
-        found = forms(model, order, rng, deadline.share(self.search_share).within(10.0))
+        order = find_order(model, rng, search.left, restarts=0)
+        found = forms(model, order, rng, search)
+        plain = next(form for form in found if form.name == "as it is")
+        if not is_enough(found[0], plain):  # else a greedy order of the plain form was enough
+            order = find_order(model, rng, search.left, hopeless=hopeless(budget))
+            found = with_order(found, model, order)
         for form in found:
             if form.table_bytes <= budget.table_bytes:
                 answer = form.answer(budget.until(deadline))
