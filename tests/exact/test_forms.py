@@ -37,6 +37,7 @@ def test_all_forms_agree_with_enumeration(seed: int, monkeypatch) -> None:
     monkeypatch.setattr(module, "EASY", -1.0)
     monkeypatch.setattr(module, "NARROW", -1.0)
     monkeypatch.setattr(module, "QUICK", -1.0)
+    monkeypatch.setattr(module, "MUCH", 0.0)
     rng = np.random.default_rng(seed)
     model = condition(mixed_model(rng), {0: 0} if seed % 2 else {}).model
     truth = Enumerate()(model, BUDGET, rng)
@@ -66,6 +67,7 @@ def test_the_engine_agrees_with_enumeration_on_the_zoo(name: str, monkeypatch) -
     monkeypatch.setattr(module, "EASY", -1.0)
     monkeypatch.setattr(module, "NARROW", -1.0)
     monkeypatch.setattr(module, "QUICK", -1.0)
+    monkeypatch.setattr(module, "MUCH", 0.0)
     rng = np.random.default_rng(0)
     found, truth = (
         infer(zoo.MODELS[name], {}, engine, BUDGET, rng) for engine in (Exact(), Enumerate())
@@ -130,14 +132,14 @@ def check_forms(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(90))
 def test_structured_models_with_noise_agree_with_enumeration(seed: int, monkeypatch) -> None:
-    for gate in ("EASY", "NARROW", "QUICK"):
+    for gate in ("EASY", "NARROW", "QUICK", "MUCH"):
         monkeypatch.setattr(module, gate, -1.0)
     check_forms(seed)
 
 
 @pytest.mark.slow
 def test_many_structured_models_agree_with_enumeration(monkeypatch) -> None:
-    for gate in ("EASY", "NARROW", "QUICK"):
+    for gate in ("EASY", "NARROW", "QUICK", "MUCH"):
         monkeypatch.setattr(module, gate, -1.0)
     for seed in range(90, 5000):
         check_forms(seed)

@@ -11,7 +11,8 @@ import structured
 from icgi.clock import Deadline
 from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.exact.enumeration import Enumerate
-from icgi.exact.signed import _run, forecast_signed, solve_signed
+from icgi.exact.junction_tree import JunctionTree
+from icgi.exact.signed import _run, answer_signed, forecast_signed, solve_signed
 from icgi.exact.signed_engine import CollapsedJunctionTree
 from icgi.exact.signed_tree import plan_signed
 from icgi.inference import Budget, Status, infer
@@ -90,6 +91,31 @@ def test_no_time_gives_no_answer() -> None:
     found = find_structure(condition(model, seen).model)
     ahead = forecast_signed(found, rng)
     assert solve_signed(found, ahead.order, Budget(seconds=0.0)) is None
+
+
+def test_sums_stay_unsplit_where_signs_cancel_too_much() -> None:
+    rng = np.random.default_rng([15, 4])
+    cards, factors, ends = structured.chain_network(rng, "or", 40, 12, 8)
+    for i in range(40):  # rare causes without leaks: 1 − Π q is tiny for every finding
+        p = 10.0 ** -rng.uniform(5, 6)
+        factors[i] = ((i,), np.array([1.0 - p, p]))
+    gates = [
+        (s, structured.max_gate(rng, 2, [2, 2], leak=False, clean=int(s[1] >= 40)))
+        if len(s) == 3
+        else (s, t)
+        for s, t in factors
+    ]
+    model, seen, _ = structured.hide(rng, cards, gates, dict.fromkeys(ends, 1))
+    model = condition(model, seen).model
+    found = find_structure(model)
+    assert found is not None
+    ahead = forecast_signed(found, rng)
+    assert solve_signed(found, ahead.order, BUDGET) is None  # the certificate does not lie
+    answer = answer_signed(found, ahead, BUDGET, rng)
+    assert answer is not None
+    truth = JunctionTree()(model, BUDGET, rng)
+    assert_allclose(answer.probs, truth.probs, atol=1e-9)
+    assert_allclose(answer.log_z, truth.log_z, atol=1e-9)
 
 
 def exact_marginals(model):
@@ -173,7 +199,7 @@ def random_signed(rng) -> Collapsed:
         none, none, start, numbers, numbers, start, none, np.empty((0, 1)), np.empty((0, 1)),
         np.zeros(len(scopes) + 1, np.int64), numbers, numbers,
     )  # fmt: skip
-    return Collapsed(model, network, links, 0.0, 0, 0, 0)
+    return Collapsed(model, network, links, 0.0, 0, 0, 0, ())
 
 
 def exact_masses(network: Network) -> list[list[Fraction]]:

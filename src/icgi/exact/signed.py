@@ -11,10 +11,12 @@ from icgi.exact.signed_tree import SignedPlan, plan_signed
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FloatArray
 from icgi.model.ordering import Order, find_order, greedy_order
-from icgi.model.structure.collapse import Collapsed
+from icgi.model.structure.collapse import Collapsed, collapse
 
 DIGITS = 1e-9  # largest error of a probability, and relative error of Z, that counts as exact
 ENTRIES_PER_SECOND = 4e8  # wide products with their error bounds on one core, measured low
+ORDERS = 2  # along which an answer is tried: some lose 10⁸ times more digits than others
+MOST_SECONDS = 60.0  # of a model with sums left unsplit, whatever the budget
 PLANNED = 2.0**40  # entries beyond which no tree is laid out
 
 
@@ -53,6 +55,36 @@ def forecast_along(collapsed: Collapsed, order: Order) -> SignedForecast:
         return SignedForecast(order, 48 * order.message_entries, 8 * entries / ENTRIES_PER_SECOND)
     plan = plan_signed(collapsed, order.variables)
     return SignedForecast(order, plan.bytes_needed, plan.work / ENTRIES_PER_SECOND)
+
+
+def answer_signed(
+    collapsed: Collapsed, ahead: SignedForecast, budget: Budget, rng: Generator
+) -> Marginals | None:
+    """Marginals along the forecast's order, or whatever else leaves enough digits; None if nothing.
+
+    Other orders come first; then 1, 2, 4, … sums, those of the fewest factors, stay unsplit: each
+    costs some width and saves the digits that its signs would cancel.
+    """
+    deadline = budget.deadline()
+    for _ in range(ORDERS):
+        found = solve_signed(collapsed, ahead.order, budget.until(deadline))
+        if found is not None or deadline.passed:
+            return found
+        ahead = another_order(collapsed, rng)
+    smallest = sorted(collapsed.members, key=len)
+    count = 1
+    while count < len(smallest):
+        part = collapse(collapsed.model, np.concatenate(smallest[:count]))
+        if part is None:
+            return None
+        ahead = forecast_signed(part, rng, deadline.share(0.1))
+        if not ahead.fits(budget.until(deadline)) or ahead.seconds > MOST_SECONDS:
+            return None
+        found = solve_signed(part, ahead.order, budget.until(deadline))
+        if found is not None:
+            return found
+        count *= 2
+    return None
 
 
 def solve_signed(collapsed: Collapsed, order: Order, budget: Budget) -> Marginals | None:

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from numpy.random import Generator
 
 from icgi.errors import BudgetError, UnsupportedModelError
-from icgi.exact.signed import another_order, forecast_signed, solve_signed
+from icgi.exact.signed import answer_signed, forecast_signed
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph
 from icgi.model.structure.find import find_structure
 from icgi.units import readable_bytes
-
-TRIES = 3  # orders: some lose 10⁸ times more digits than others
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,10 @@ class CollapsedJunctionTree:
                 f"2^{ahead.order.log2_table:.1f} entries), the budget is "
                 f"{readable_bytes(budget.table_bytes)}; give a larger memory budget"
             )
-        for _ in range(TRIES):
-            found = solve_signed(collapsed, ahead.order, budget.until(deadline))
-            if found is not None:
-                return found
-            ahead = another_order(collapsed, rng)
+        found = answer_signed(collapsed, ahead, budget.until(deadline), rng)
+        if found is not None:
+            return found
         raise BudgetError(
-            "the signs of the collapsed sums cancel too many digits along every order that was "
-            "tried, or the time was over; give more seconds, or use an approximate engine"
+            "the signs of the collapsed sums cancel too many digits in every form that was tried, "
+            "or the time was over; give more seconds, or use an approximate engine"
         )

@@ -85,6 +85,7 @@ class Collapsed:
     groups: int  # new variables
     largest: int  # most terms of a sum
     stars: int  # factors that were written as sums
+    members: tuple[IntArray, ...]  # factors of each group
 
     @property
     def free(self) -> int:
@@ -101,14 +102,19 @@ class Collapsed:
         )
 
 
-def collapse(model: FactorGraph) -> Collapsed | None:
-    """Signed network of a model whose factors are sums of few products; None where none is."""
+def collapse(model: FactorGraph, spared: IntArray | None = None) -> Collapsed | None:
+    """Signed network of a model whose factors are sums of few products; None where none is.
+
+    Factors that are `spared` stay as they are, without signs.
+    """
     if max(map(len, model.scopes), default=0) < 3:
         return None
     w = wiring(model)
     sums = find_sums(w)
     size = np.log2(np.maximum(np.diff(w.table_start), 2))
     star = (sums.terms > 1) & (np.log2(np.maximum(sums.terms, 1)) <= WORTH * size)
+    if spared is not None:
+        star[spared] = False
     if not star.any():
         return None
     link = _fuse(w, sums, star)
@@ -178,6 +184,7 @@ def _build(
     return Collapsed(
         model, network, links, 2.0 * error + 1e-15 * len(members), len(roots),
         int(states.max()), len(members),
+        tuple(members[group == g] for g in range(len(roots))),
     )  # fmt: skip
 
 
