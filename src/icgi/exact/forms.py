@@ -12,15 +12,9 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.clock import Deadline
-<<<<<<< HEAD
 from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast
 from icgi.exact.junction_tree import AlongForecast, run
-from icgi.exact.signed import another_order, forecast_signed, solve_signed
-=======
-from icgi.exact.forecast import along
-from icgi.exact.junction_tree import run
 from icgi.exact.signed import answer_signed, forecast_signed
->>>>>>> structure
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ordering import Order, find_order
@@ -32,15 +26,11 @@ from icgi.model.structure.split import split_products
 EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
 NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
 QUICK = 0.03  # seconds of a form that make looking for another one pointless
-<<<<<<< HEAD
 AS_IT_IS = "as it is"  # name of the form without structure
 BRIEFLY = 1.0  # seconds of which a first order takes its share
 LONGEST = 10.0  # seconds of looking for structure
 FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
-TRIES = 3  # orders of a collapsed model, until the certificate holds
-=======
 SHORT, MUCH = 5.0, 1e-4  # likewise seconds, where they are this share of the model as it is
->>>>>>> structure
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -124,14 +114,8 @@ def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) 
 
 
 def is_enough(form: Form, plain: Form) -> bool:
-    """Whether a form is so fast, or so much faster than the model as it is, that no other counts."""
+    """Whether a form is so fast, or so much faster than the model as it is, that it is taken."""
     return form.seconds < QUICK or form.seconds < min(MUCH * plain.seconds, SHORT)
-
-
-def with_order(found: list[Form], model: FactorGraph, order: Order) -> list[Form]:
-    """The same forms with another order for the model as it is."""
-    others = [form for form in found if form.name != "as it is"]
-    return sorted([_plain("as it is", "", model, order, None), *others], key=lambda f: f.seconds)
 
 
 def _structured(
