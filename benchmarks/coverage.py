@@ -118,7 +118,7 @@ def _published(name: str) -> Question:
         probs[i, : len(row)] = row
     log10 = found.log10_z()
     log_z = None if log10 is None else log10 * np.log(10)
-    family = found.family.partition("-")[2]
+    family = "real: " + found.family.partition("-")[2]
     return Question(name, family, model, found.evidence(), probs, log_z, PUBLISHED)
 
 
@@ -258,6 +258,16 @@ than the error nearly always: what a sampler has not seen in n draws may still h
 of 1/n. So the open pairs say whether the width is right, all pairs whether it can be relied on.
 The goal is 0.87–0.97 under `converged`, at least 0.80 under `budget spent`. `ttve` runs with
 `exact_entries=0`: otherwise it would answer most of these models exactly.
+
+Real instances are few and the errors of their variables go together, so one unlucky answer shows.
+`pt` missed 86 variables of Segmentation_11 together, whose less likely states have probabilities of
+0.01 to 0.2, in all three runs of this benchmark (one seed); three other runs covered them. A
+rare mode that is met a few times or never is the likely cause; it was not looked into.
+
+The random families are untouched by tuning. Of the real instances this is not quite true: that in
+models with zeros `pt` counts round trips for all variables, and not from independent starts, was
+decided after a first look at this table, where `pt` on Promedus was covered too rarely (0.80 of all
+pairs, 0.63 of the open ones); `pt` on all real instances and on csp was run again since, twice.
 """
 
 

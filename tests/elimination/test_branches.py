@@ -43,7 +43,7 @@ def test_a_leaf_of_unknown_weight_is_never_sound() -> None:
     assert combined([known, light]).status is Status.CONVERGED
 
 
-def test_a_wreck_may_weigh_more_than_it_says() -> None:
+def test_an_unusable_leaf_may_weigh_more_than_it_says() -> None:
     probs = np.full((2, 2), 0.5)
 
     def leaf(state: int, log_z: float, negative: float, spread: float) -> Leaf:
@@ -64,9 +64,9 @@ def test_the_leaf_that_may_weigh_most_is_split_first() -> None:
     def solve(held: Evidence) -> Marginals:
         if len(held) > 1:
             return Marginals(probs, Status.CONVERGED, -5.0, stats={"spread": 0.0})
-        wreck = next(iter(held.values()), 0) == 1  # of a fifth of the other's weight
-        stats = {"spread": 0.06, "change": 0.01, "negative": 0.1 if wreck else 0.0}
-        return Marginals(probs, Status.DIVERGED, -1.6 if wreck else 0.0, stats=stats)
+        unusable = next(iter(held.values()), 0) == 1  # of a fifth of the other's weight
+        stats = {"spread": 0.06, "change": 0.01, "negative": 0.1 if unusable else 0.0}
+        return Marginals(probs, Status.DIVERGED, -1.6 if unusable else 0.0, stats=stats)
 
     leaves = branch(model, solve({}), solve, 3, 0.0, Deadline())
     first = next(x for x in leaves if len(x.evidence) == 1)
@@ -96,9 +96,9 @@ def test_leaves_take_half_the_rank_and_all_of_it_where_it_can_help(
 
     def watched(model, held, engine, budget, rng):  # type: ignore[no-untyped-def]
         found = infer(model, held, engine, budget, rng)
-        wreck = found.stats["negative"] > 0.0 or not found.stats["spread"] < UNUSABLE_SPREAD
+        unusable = found.stats["negative"] > 0.0 or not found.stats["spread"] < UNUSABLE_SPREAD
         key = tuple(sorted(held.items()))
-        runs.setdefault(key, []).append((engine.rank, wreck, found.stats["spread"]))
+        runs.setdefault(key, []).append((engine.rank, unusable, found.stats["spread"]))
         return found
 
     monkeypatch.setattr("icgi.elimination.engine.infer", watched)
@@ -106,8 +106,8 @@ def test_leaves_take_half_the_rank_and_all_of_it_where_it_can_help(
     zoo.run(TensorTrainElimination(rank=4, max_rank=4, exact_entries=0, samples=0), model)
     assert {rank for tries in runs.values() for rank, _, _ in tries} == {2, 4}
     for tries in runs.values():
-        ranks, wrecks, spreads = zip(*tries, strict=True)
-        low = [w for r, w in zip(ranks, wrecks, strict=True) if r == 2]
+        ranks, unusable, spreads = zip(*tries, strict=True)
+        low = [w for r, w in zip(ranks, unusable, strict=True) if r == 2]
         assert low[:-1] == [True] * (len(low) - 1)
         assert len(low) <= 2
         assert (4 in ranks) == (not low[-1] and spreads[len(low) - 1] > _BRANCH_TARGET)

@@ -194,7 +194,7 @@ def test_tables_stay_within_the_memory() -> None:
     assert sum(t.size for t in few.collected.tables.values()) <= 30
 
 
-def test_joints_of_wrecks_still_lead_to_probabilities() -> None:
+def test_joints_of_unusable_trains_still_lead_to_probabilities() -> None:
     peeled = peel(zoo.MODELS["grid-3x3"], 2)
     probs = np.full((7, 2), 0.5)
     for wrong in (-1.0, np.nan, 0.0):

@@ -12,11 +12,11 @@ from icgi.exact import forms as module
 from icgi.exact.enumeration import Enumerate
 from icgi.exact.forms import forms
 from icgi.exact.signed_engine import CollapsedJunctionTree
-from icgi.exact.structured import StructuredJunctionTree
 from icgi.inference import Budget, infer
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import find_order
+from icgi.portfolio.exact import Exact
 
 BUDGET = Budget()
 
@@ -56,10 +56,10 @@ def test_the_engine_takes_what_fits() -> None:
     rng = np.random.default_rng(2)
     cards, factors, ends = structured.chain_network(rng, "or", 80, 10, 30)
     model, seen, _ = structured.hide(rng, cards, factors, {y: 1 for y in ends})
-    answer = infer(model, seen, StructuredJunctionTree(), BUDGET, rng)
+    answer = infer(model, seen, Exact(), BUDGET, rng)
     assert answer.stats["collapsed"] > 100
     with pytest.raises(BudgetError, match="sums of at most 2 products"):
-        infer(model, seen, StructuredJunctionTree(), Budget(table_bytes=20_000), rng)
+        infer(model, seen, Exact(), Budget(table_bytes=20_000), rng)
 
 
 @pytest.mark.parametrize("name", zoo.MODELS)
@@ -70,8 +70,7 @@ def test_the_engine_agrees_with_enumeration_on_the_zoo(name: str, monkeypatch) -
     monkeypatch.setattr(module, "MUCH", 0.0)
     rng = np.random.default_rng(0)
     found, truth = (
-        infer(zoo.MODELS[name], {}, engine, BUDGET, rng)
-        for engine in (StructuredJunctionTree(), Enumerate())
+        infer(zoo.MODELS[name], {}, engine, BUDGET, rng) for engine in (Exact(), Enumerate())
     )
     assert_allclose(found.probs, truth.probs, atol=1e-9)
     assert_allclose(found.log_z, truth.log_z, atol=1e-9)
@@ -88,7 +87,7 @@ def test_impossible_evidence_is_never_answered(monkeypatch) -> None:
     model, seen, _ = structured.hide(
         rng, [2] * 3, [*prior, ((0, 1, 2), even), ((2, 0, 1), odd)], {}
     )
-    for engine in (StructuredJunctionTree(), CollapsedJunctionTree()):
+    for engine in (Exact(), CollapsedJunctionTree()):
         with pytest.raises((EvidenceError, BudgetError, UnsupportedModelError)):
             infer(model, seen, engine, BUDGET, rng)
 

@@ -147,6 +147,20 @@ def signs(strength: float, spread: float = 0.01, change: float = 0.01) -> doubt.
     return doubt.Signs(alpha, spread * both, change * both, each, each, np.zeros(2, bool))
 
 
+def test_strengths_are_those_of_the_tables_of_a_variable_and_of_those_nearby() -> None:
+    tables = (
+        np.array([0.0, 90.0]),  # of one variable: prefers, and joins nothing
+        np.array([[0.0, 1.0], [3.0, 2.0]]),
+        np.array([[0.0, -np.inf], [-50.0, -np.inf]]),
+        np.array([[0.0, 0.0], [0.0, 4.0]]),
+    )
+    model = FactorGraph(np.full(5, 2), ((0,), (0, 1), (1, 2), (3, 4)), tables)
+    strength, nearby, zeros = doubt.strengths_of(model)
+    assert strength.tolist() == [3.0, 50.0, 50.0, 4.0, 4.0]
+    assert nearby.tolist() == [50.0, 50.0, 50.0, 4.0, 4.0]
+    assert zeros.tolist() == [False, True, True, False, False]
+
+
 @pytest.mark.parametrize("kind", doubt.COEFFICIENTS)
 def test_deviations_grow_with_the_signs_of_error(kind: doubt.Kind) -> None:
     errors = [doubt.stated(kind, signs(r))[1][0, 0] for r in (0.0, 5.0, 40.0, 50.0, 700.0)]

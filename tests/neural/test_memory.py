@@ -64,7 +64,7 @@ def forecast(engine: str, family: str, options: dict[str, int]) -> int:
 @pytest.mark.parametrize(
     ("engine", "family", "options"),
     [
-        ("icgi:orders=1", "ea2d", {"L": 12}),
+        ("icgi:orders=1", "ea2d", {"L": 10}),
         ("icgi:orders=1", "potts", {"L": 9}),
         ("icgi:paper", "ea2d", {"L": 14}),
         ("icgi:paper", "factor", {"n": 120}),
@@ -81,7 +81,7 @@ def test_a_run_takes_what_was_forecast(engine: str, family: str, options: dict[s
 @pytest.mark.skipif(not RESET.exists(), reason="needs /proc")
 @pytest.mark.parametrize("engine", ["icgi:orders=1,core=8", "icgi:paper"])
 def test_a_small_budget_bounds_a_larger_model(engine: str) -> None:
-    peak, stats = growth(engine, "ea2d", {"L": 20}, 20_000_000)
-    assert peak <= 1.3 * 20e6 + 30e6
+    peak, stats = growth(engine, "ea2d", {"L": 14}, 12_000_000)
+    assert peak <= 1.3 * 12e6 + 30e6
     assert stats.get("patches", 2.0) > 1
     assert stats.get("attention", 0.0) == 0.0

@@ -11,7 +11,9 @@ from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import ising_model
+from icgi.sampling import annealing
 from icgi.sampling.annealing import PopulationAnnealing, _next_step, _resample
+from icgi.sampling.targets import target
 from icgi.sampling.tempering import ParallelTempering
 
 SMALL = PopulationAnnealing(population=64)
@@ -144,3 +146,24 @@ def test_resampling_draws_floor_or_ceiling() -> None:
 def test_settings_are_checked(settings: dict[str, float]) -> None:
     with pytest.raises(IcgiError, match="pa:"):
         PopulationAnnealing(**settings)
+
+
+def test_seconds_are_used_not_only_kept() -> None:
+    model = glass(20, 4)
+    zoo.run(SMALL, model)  # compile first
+    began = time.perf_counter()
+    zoo.run(PopulationAnnealing(), model, budget=Budget(seconds=1.0))
+    assert 0.6 < time.perf_counter() - began < 2.0
+
+
+def test_a_run_with_all_the_weight_does_not_agree_with_itself() -> None:
+    """Two runs differ; one has all the weight: the error is that of a single run."""
+    aim = target(glass(4, 5))
+    plan = annealing.Plan(np.ones(1), 1, 32)
+    runs = [
+        annealing.Run(log_z, 0.01, np.full(4, mean), np.full(4, 0.1), np.full(4, 1e-6), 20.0)
+        for log_z, mean in [(0.0, 0.2), (30.0, 0.8)]
+    ]
+    found = annealing._combine(aim, runs, plan, PopulationAnnealing(runs=2), 10)
+    assert (found.std_error > 0.25).all()
+    assert found.log_z is None

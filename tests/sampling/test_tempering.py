@@ -1,3 +1,4 @@
+import threading
 import time
 
 import mixed
@@ -6,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zoo
+from icgi import clock
 from icgi.engines import parse_engine
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
 from icgi.exact.enumeration import joint
@@ -338,6 +340,21 @@ def test_no_time_is_an_answer_too(name: str) -> None:
     assert_allclose(found.probs.sum(1), 1.0)
     assert found.std_error.max() == 0.5
     assert found.log_z is None
+
+
+@pytest.mark.parametrize("engine", ["pt", "pa:sweeps=1000000"])
+def test_a_request_to_stop_is_heard_in_the_middle(engine: str) -> None:
+    """As on Ctrl-C, in a run that would take hours."""
+    chosen = parse_engine(engine)
+    zoo.run(chosen, FERROMAGNET, budget=Budget(iterations=20))  # compile first
+    with clock.stoppable():
+        timer = threading.Timer(0.5, clock.request_stop)
+        timer.start()
+        began = time.perf_counter()
+        found = zoo.run(chosen, FERROMAGNET, budget=Budget(iterations=10**9))
+        timer.join()
+    assert 0.4 < time.perf_counter() - began < 3.0
+    assert_allclose(found.probs.sum(1), 1.0)
 
 
 def test_seconds_alone_lift_the_bound_on_sweeps() -> None:

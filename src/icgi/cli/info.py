@@ -47,7 +47,8 @@ def run(
     typer.echo()
     _show_orders(ahead)
     typer.echo()
-    output.facts([("auto", choice)])
+    found = ahead[-1].structure
+    output.facts([*([("structure", found)] if found else []), ("auto", choice)])
 
 
 Look = tuple["Sizes", str, "list[Forecast]", str]
@@ -62,7 +63,14 @@ def _look(asked: question.Question, budget: "Budget", seed: int, say: output.Say
     kind = structure.kind(asked.conditioned.model)
     say("searching elimination orders")
     ahead = structure.orders(asked, budget, seed)
-    return counted, kind, ahead, _choice(ahead[-1], budget)
+    say("looking for structure in the factors")
+    best = structure.best(asked, budget, seed)
+    return (
+        counted,
+        kind,
+        [*ahead[:-1], min(ahead[-1], best, key=lambda f: f.seconds)],
+        _choice(best, budget),
+    )
 
 
 def _choice(searched: "Forecast", budget: "Budget") -> str:
@@ -122,8 +130,8 @@ def _show_orders(ahead: "list[Forecast]") -> None:
     rows = [
         [
             name,
-            str(each.order.width),
-            f"2^{each.order.log2_table:.1f}",
+            "–" if each.forms else str(each.order.width),
+            f"2^{each.log2_table:.1f}",
             readable_bytes(each.table_bytes),
             readable_seconds(each.seconds),
         ]
@@ -133,7 +141,8 @@ def _show_orders(ahead: "list[Forecast]") -> None:
 
 
 def _names(ahead: "list[Forecast]") -> list[str]:
-    return [*(each.order.heuristic for each in ahead[:-1]), "search"]
+    last = "with structure" if ahead[-1].forms else "search"
+    return [*(each.order.heuristic for each in ahead[:-1]), last]
 
 
 def _plain(
@@ -146,12 +155,13 @@ def _plain(
             {
                 "name": name,
                 "width": each.order.width,
-                "log2_largest_table": each.order.log2_table,
+                "log2_largest_table": each.log2_table,
                 "bytes": _finite(each.table_bytes),
                 "seconds": _finite(each.seconds),
             }
             for name, each in zip(_names(ahead), ahead, strict=True)
         ],
+        "structure": ahead[-1].structure or None,
         "exact_fits": ahead[-1].fits(budget),
         "auto": choice,
     }

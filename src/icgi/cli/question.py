@@ -124,7 +124,8 @@ def cost_line(
     return (
         f"{question.path.name}: {count(model.n_variables, 'variable')}, "
         f"{count(model.n_factors, 'factor')}, {states(model)}, {len(question.evidence)} observed; "
-        f"exact: width {ahead.order.width}, tables {readable_bytes(ahead.table_bytes)}, about "
+        f"exact: {ahead.structure or f'width {ahead.order.width}'}, tables "
+        f"{readable_bytes(ahead.table_bytes)}, about "
         f"{readable_seconds(ahead.seconds)}; engine {name}: {reason(engine, ahead, budget)}"
     )
 
@@ -137,7 +138,7 @@ def reason(engine: "Engine", ahead: "Forecast", budget: "Budget") -> str:
     if not isinstance(engine, Auto):
         return "as asked"
     if engine.takes(ahead, budget):
-        return "takes jt, exact fits the budget"
+        return "takes jt, exact fits the budget" + (" with structure" if ahead.forms else "")
     limit = engine.bounded(budget)
     beyond = (
         f"more than {readable_bytes(limit.table_bytes)}"

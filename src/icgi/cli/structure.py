@@ -13,6 +13,7 @@ from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
 from icgi.model.ordering import greedy_order, neighbours
+from icgi.portfolio.auto import Auto
 from icgi.randomness import generator
 
 GREEDY = ("min-fill", "weighted-min-fill", "min-degree", "min-weight", "smallest-front")
@@ -72,6 +73,12 @@ def orders(question: Question, budget: Budget, seed: int) -> list[Forecast]:
     # where every elimination was forced (a forest, a ring) the rules have nothing to choose
     rules = () if searched.order.heuristic == "forced" else GREEDY
     return [*_greedy(model, rules, left), searched]
+
+
+def best(question: Question, budget: Budget, seed: int) -> Forecast:
+    """Cost of exact inference as `auto` forecasts it, structure of the factors included."""
+    left = budget.until(question.deadline)
+    return Auto().forecast(question.conditioned.model, left, generator(seed))
 
 
 def _greedy(model: FactorGraph, rules: Sequence[str], budget: Budget) -> list[Forecast]:

@@ -10,7 +10,7 @@ import numpy as np
 from icgi.clock import Deadline
 from icgi.elimination.layout import Layout
 from icgi.elimination.passes import Cut, Tape
-from icgi.elimination.potentials import Potentials, weights
+from icgi.elimination.potentials import Potentials, seconds_as_trains, weights
 from icgi.elimination.run import OutOfTimeError, Pass, both_passes, distance
 from icgi.model.graph import FloatArray
 
@@ -21,7 +21,6 @@ UNUSABLE_SPREAD = 0.5
 UNCUT_ONCE = 1e-6  # discarded weight of a single pair of passes, whose change is not known
 EXACT_SHARE = 1e-13  # discarded weight that is rounding
 _UNCUT = 1e-9  # discarded weight that no missing rank explains
-_SECONDS_PER_WIDE = 3e-4  # to turn a wide factor into a train
 _LEAST_ANGLE = math.log(1e-5)  # cancellation that leaves ten digits
 
 
@@ -110,7 +109,7 @@ def attempt(
 
     Of the passes only the best and the last are kept: their tapes are what takes the memory.
     """
-    if _SECONDS_PER_WIDE * len(pots.wide) >= deadline.left:
+    if seconds_as_trains(pots) >= deadline.left:
         return None
     env = _annealed(pots, layout, cut._replace(qr=False), deadline) if anneal else None
     numbers = weights(pots, layout)

@@ -279,7 +279,8 @@ class TensorTrainElimination:
             unfinished = answer.status is Status.DIVERGED
             if good or not self.escalate or clock.spent or not unfinished or not wider:
                 return kept
-            heavy = _bytes(best.layout, pots, 2 * rank) > clock.budget.table_bytes
+            needed = _bytes(best.layout, pots, 2 * rank) + _prepared_bytes(pots)
+            heavy = needed > clock.budget.table_bytes
             if heavy or _cost(best.layout, pots, 2 * rank) / _SPEED > clock.left:
                 return kept
             rank *= 2
@@ -383,8 +384,9 @@ class TensorTrainElimination:
             drawn = self._check(peeled.core, pots, best, clock, rng, stats)
         joints = joint_marginals(pots, best.layout, best.last, peeled.roots, clock.deadline)
         probs = peeled.restore(best.last.probs, joints)
-        drawn &= len(joints) == len(peeled.roots)
-        if best.sound and drawn and best.exact and pots.steepness <= STEEP:
+        complete = len(joints) == len(peeled.roots)
+        checked = best.sound and drawn and complete
+        if checked and best.exact and pots.steepness <= STEEP:
             return Marginals(probs, Status.EXACT, best.log_z, stats=stats)
         moved = {}
         if len(best.history) > 1:
@@ -396,8 +398,11 @@ class TensorTrainElimination:
         if best.unusable:
             errors = np.maximum(errors, standard_errors(Signals("unary", best.last.probs)))
         band = peeled.restore_errors(errors, probs)
+        if not complete:  # eliminated variables were led back by guesses
+            gone = np.setdiff1d(np.arange(len(probs)), peeled.kept)
+            band[gone] = np.maximum(band[gone], standard_errors(Signals("unary", probs[gone])))
         status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
-        if best.sound and drawn and estimated_error(band) <= MOST_ERROR:
+        if checked and estimated_error(band) <= MOST_ERROR:
             status = Status.CONVERGED
         return Marginals(probs, status, best.log_z, std_error=band, stats=stats)
 
@@ -548,6 +553,11 @@ def _bytes(layout: Layout, pots: Potentials, rank: int) -> float:
     return 8.0 * (6 * float((d * left * right).sum()) + tables + 2 * longest * carried**2 + lists)
 
 
+def _prepared_bytes(pots: Potentials) -> float:
+    """What a model in small pieces takes while it is prepared, mostly for Python's objects."""
+    return 1000.0 * (len(pots.pair_first) + len(pots.wide) + len(pots.cards))
+
+
 def _cost(layout: Layout, pots: Potentials, rank: int) -> float:
     return bond_cost(pots.cards, layout.step_variable, layout.site_start, layout.caps, rank)
 
@@ -557,13 +567,13 @@ def _affordable(layout: Layout, pots: Potentials, rank: int, clock: _Limits) -> 
 
     Of the seconds left a quarter is for the first pair of passes.
     """
-    allowed = clock.budget.table_bytes
+    allowed = clock.budget.table_bytes - _prepared_bytes(pots)
     while rank > 1 and (
         _bytes(layout, pots, rank) > allowed or _cost(layout, pots, rank) / _SPEED > clock.left / 4
     ):
         rank //= 2
     needed = _bytes(layout, pots, rank)
-    if needed > allowed:
+    if needed > max(allowed, 0.5 * clock.budget.table_bytes):
         raise _too_large("even rank-one trains", needed, clock.budget)
     return rank
 

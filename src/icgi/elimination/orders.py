@@ -17,6 +17,7 @@ from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ordering import greedy_order, neighbours
 
 _SPECTRAL_LIMIT = 1500  # variables up to which a dense eigenvector is cheap
+_MORE_SITES = 8  # times the sites of the best layout: beyond, another cannot be cheaper
 _PLACEMENT_WORK = 2e8  # edges looked at, beyond which positions follow the order
 
 
@@ -43,21 +44,18 @@ def find_layouts(
     """
     deadline = deadline or Deadline()
     start, neighbour = neighbours(model)
-    found = []
+    chosen: list[Layout] = []
     for order in _orders(model, pots, start, neighbour, rng, restarts, count, deadline):
         for position in _positions(order, start, neighbour, deadline):
             layout = lay_out(
                 model.cards, pots.stars, pots.wides, order, position, rank, deadline, most_sites
             )
-            if layout is not None:
-                found.append(layout)
+            if layout is not None and not any(_alike(layout, other) for other in chosen):
+                # of many layouts the lists of sites are large: only the best are held
+                chosen = sorted([*chosen, layout], key=lambda layout: layout.cost)[:count]
+                most_sites = min(most_sites, _MORE_SITES * len(chosen[0].site))
         if deadline.passed:
             break
-    found.sort(key=lambda layout: layout.cost)
-    chosen: list[Layout] = []
-    for layout in found:
-        if len(chosen) < count and not any(_alike(layout, other) for other in chosen):
-            chosen.append(layout)
     return chosen
 
 

@@ -8,6 +8,7 @@ clique besides; that is checked against the budget when it comes to it.
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import Generator
@@ -18,6 +19,9 @@ from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, cost, find_order
 from icgi.units import readable_bytes, readable_seconds
+
+if TYPE_CHECKING:
+    from icgi.exact.forms import Form
 
 SEARCH_SHARE = 0.1  # of the seconds that are left, for the search of an order
 BEYOND = 2.0**24  # times the budget: the longest searches were seen to save a factor of 2^16
@@ -38,6 +42,18 @@ class Forecast:
     table_bytes: float  # peak of all that is held at once
     seconds: float
     plan: Plan | None = None  # the layout, where it was worked out
+    forms: "tuple[Form, ...]" = ()  # what structure allows; the first is what is forecast here
+    plain: "Forecast | None" = None  # of the model as it is, where `forms` has a cheaper one
+
+    @property
+    def log2_table(self) -> float:
+        """log₂ of the entries of the largest table."""
+        return self.forms[0].log2_table if self.forms else self.order.log2_table
+
+    @property
+    def structure(self) -> str:
+        """What was found in the factors, in words; empty where the model is taken as it is."""
+        return self.forms[0].words if self.forms else ""
 
     @property
     def logarithms(self) -> "Forecast":
@@ -49,12 +65,16 @@ class Forecast:
         """Whether exact inference keeps within the budget's memory and time."""
         return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
 
+    def _widths(self) -> str:
+        width, largest = self.order.width, self.order.log2_table
+        return f"induced width {width}, largest table 2^{largest:.1f} entries"
+
     def refuse_beyond(self, budget: Budget) -> None:
         """Raise `BudgetError` when exact inference would exceed the memory or the time."""
         if self.table_bytes > budget.table_bytes:
             raise BudgetError(
-                f"exact inference needs {readable_bytes(self.table_bytes)} for its tables (induced "
-                f"width {self.order.width}, largest table 2^{self.order.log2_table:.1f} entries), "
+                f"exact inference needs {readable_bytes(self.table_bytes)} for its tables "
+                f"({self.structure or self._widths()}), "
                 f"the budget is {readable_bytes(budget.table_bytes)}; give a larger memory budget, "
                 "or use an approximate engine (ttve, pt, gbp, lbp)"
             )
@@ -66,6 +86,11 @@ class Forecast:
             )
 
     def __str__(self) -> str:
+        if self.forms:
+            return (
+                f"{self.structure}, tables {readable_bytes(self.table_bytes)}, about "
+                f"{readable_seconds(self.seconds)}"
+            )
         return (
             f"induced width {self.order.width}, largest table 2^{self.order.log2_table:.1f}, "
             f"tables {readable_bytes(self.table_bytes)}, about {readable_seconds(self.seconds)}"

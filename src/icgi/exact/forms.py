@@ -6,14 +6,14 @@ collapsed.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
 
 from icgi.clock import Deadline
-from icgi.exact.forecast import along
-from icgi.exact.junction_tree import run
+from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast
+from icgi.exact.junction_tree import AlongForecast, run
 from icgi.exact.signed import answer_signed, forecast_signed
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
@@ -27,6 +27,10 @@ EASY = 18.0  # log₂ of the entries up to which looking for structure costs mor
 NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
 QUICK = 0.03  # seconds of a form that make looking for another one pointless
 SHORT, MUCH = 5.0, 1e-4  # likewise seconds, where they are this share of the model as it is
+AS_IT_IS = "as it is"  # name of the form without structure
+BRIEFLY = 1.0  # seconds of which a first order takes its share
+LONGEST = 10.0  # seconds of looking for structure
+FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,30 +49,68 @@ class Form:
         return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
 
 
+def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
+    """Cost of exact inference in the cheapest form; structure is looked for before a long search.
+
+    Where structure makes the model far cheaper, the order of the model as it is does not matter.
+    """
+    deadline = budget.deadline()
+    quick = forecast(model, replace(budget, seconds=min(budget.seconds, BRIEFLY)), rng)
+    if quick.seconds <= QUICK:
+        return quick
+    looking = deadline.share(SEARCH_SHARE).within(LONGEST)
+    found = [f for f in forms(model, quick.order, rng, looking) if f.name != AS_IT_IS]
+    if found and found[0].fits(budget) and found[0].seconds <= FAR_CHEAPER * quick.seconds:
+        return _with_forms(quick, found)
+    return _with_forms(forecast(model, budget.until(deadline), rng), found)
+
+
+def _with_forms(plain: Forecast, found: list[Form]) -> Forecast:
+    cheaper = tuple([form for form in found if form.seconds < plain.seconds])
+    if not cheaper:
+        return plain
+    first = cheaper[0]
+    return replace(
+        plain, table_bytes=first.table_bytes, seconds=first.seconds, forms=cheaper, plain=plain
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlongBest:
+    """Exact inference as forecast: the forms of a model, cheapest first, then the model as it is.
+
+    A form is given up when its certificate fails; the next one may still be exact.
+    """
+
+    ahead: Forecast
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Exact marginals, or `BudgetError` where no form fits the budget."""
+        deadline = budget.deadline()
+        for form in self.ahead.forms:
+            left = budget.until(deadline)
+            answer = form.answer(left) if form.fits(left) else None
+            if answer is not None:
+                return replace(answer, note=form.words)
+        left, plain = budget.until(deadline), self.ahead.plain or self.ahead
+        if not plain.fits(left):
+            self.ahead.refuse_beyond(left)  # in the words of the form that comes nearest
+        return AlongForecast(plain)(model, left, rng)
+
+
 def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) -> list[Form]:
     """All forms of a (conditioned) model, cheapest first; `order` is that of the model as it is.
 
     Structure is looked for only where the model as it is costs more than the search.
     """
-    plain = _plain("as it is", "", model, order, None)
+    plain = _plain(AS_IT_IS, "", model, order, None)
     found = [plain]
     if order.log2_entries > EASY and order.log2_table > NARROW:
         for form in _structured(model, plain, rng, deadline):
             found.append(form)
-            if is_enough(form, plain):
+            if form.seconds < max(QUICK, min(MUCH * plain.seconds, SHORT)):
                 break
     return sorted(found, key=lambda form: form.seconds)
-
-
-def is_enough(form: Form, plain: Form) -> bool:
-    """Whether a form is so fast, or so much faster than the model as it is, that no other counts."""
-    return form.seconds < QUICK or form.seconds < min(MUCH * plain.seconds, SHORT)
-
-
-def with_order(found: list[Form], model: FactorGraph, order: Order) -> list[Form]:
-    """The same forms with another order for the model as it is."""
-    others = [form for form in found if form.name != "as it is"]
-    return sorted([_plain("as it is", "", model, order, None), *others], key=lambda f: f.seconds)
 
 
 def _structured(

@@ -13,8 +13,9 @@ from numpy.random import Generator
 
 from icgi.clock import Deadline
 from icgi.errors import BudgetError
-from icgi.exact.forecast import Forecast, forecast
-from icgi.exact.junction_tree import AlongForecast, AlongOrder
+from icgi.exact.forecast import Forecast
+from icgi.exact.forms import AlongBest, best_forecast
+from icgi.exact.junction_tree import AlongOrder
 from icgi.inference import Budget, Engine, Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.reduce import Component, components
@@ -55,7 +56,7 @@ class Auto:
 
     def forecast(self, model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
         """Cost of exact inference on a model, along the order that would be taken."""
-        return forecast(model, self.bounded(budget), rng)
+        return best_forecast(model, self.bounded(budget), rng)
 
     def bounded(self, budget: Budget) -> Budget:
         """Budget with the time that is taken for granted where none is named."""
@@ -74,7 +75,8 @@ class Auto:
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> Engine:
         """Same engine with one order for many evidences, where exact fits without any evidence."""
         ahead = self.forecast(model, budget, rng)
-        return AlongOrder(ahead.order) if self.takes(ahead, budget) else self
+        plain = ahead.plain or ahead
+        return AlongOrder(plain.order) if self.takes(plain, budget) else self
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +100,7 @@ class Ladder:
             not named or self.ahead.seconds <= HASTE * budget.seconds
         ):
             try:
-                yield AlongForecast(self.ahead)(model, budget, rng)
+                yield AlongBest(self.ahead)(model, budget, rng)
                 return
             except BudgetError:  # the forecast was too low: what is left goes to approximations
                 pass
@@ -112,7 +114,7 @@ class Ladder:
         """Answer every connected part, the cheap ones exactly and first."""
         parts = components(model)
         if not parts:
-            yield AlongForecast(self.ahead)(model, budget, rng)
+            yield AlongBest(self.ahead)(model, budget, rng)
             return
         answers: list[Marginals | None] = [None] * len(parts)
         hard = []
@@ -146,10 +148,10 @@ class Ladder:
             return None
         left = budget.until(deadline)
         if ahead is None:
-            ahead = forecast(part.model, budget.until(searching), rng, share=1.0)
+            ahead = best_forecast(part.model, budget.until(searching), rng)
         if ahead.fits(replace(left, seconds=min(left.seconds, self.settings.patience))):
             try:
-                return AlongForecast(ahead)(part.model, left, rng)
+                return AlongBest(ahead)(part.model, left, rng)
             except BudgetError:
                 return None
         return by_symmetry(part.model, budget.until(deadline.share(0.5)), rng)

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.errors import IcgiError
-from icgi.exact.forecast import Forecast, forecast
-from icgi.exact.junction_tree import AlongForecast, AlongOrder
+from icgi.exact.forecast import Forecast
+from icgi.exact.forms import AlongBest, best_forecast
+from icgi.exact.junction_tree import AlongOrder
 from icgi.exact.pfaffian import Pfaffian
 from icgi.inference import Budget, Engine, Marginals, Status
 from icgi.model.graph import FactorGraph
@@ -25,8 +26,8 @@ class Exact:
         return self.along(ahead)(model, budget.until(deadline), rng)
 
     def forecast(self, model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
-        """Cost of the junction tree on a model, along the order that would be taken."""
-        return forecast(model, budget, rng)
+        """Cost of exact inference on a model, in the form and along the order it would take."""
+        return best_forecast(model, budget, rng)
 
     def along(self, ahead: Forecast) -> Engine:
         """Same engine for the model of a forecast, without another search."""
@@ -35,23 +36,24 @@ class Exact:
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> Engine:
         """Same engine with one order for many evidences, where exact fits without any evidence."""
         ahead = self.forecast(model, budget, rng)
-        return AlongOrder(ahead.order) if ahead.fits(budget) else self
+        plain = ahead.plain or ahead
+        return AlongOrder(plain.order) if plain.fits(budget) else self
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactAlong:
-    """`exact` with the forecast of the junction tree made."""
+    """`exact` with its forecast made."""
 
     ahead: Forecast
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
-        """Junction tree where it fits, else by symmetry, else its refusal."""
+        """Junction tree of the cheapest form where it fits, else by symmetry, else a refusal."""
         deadline = budget.deadline()
         if not self.ahead.fits(budget):
             found = by_symmetry(model, budget, rng)
             if found is not None:
                 return found
-        return AlongForecast(self.ahead)(model, budget.until(deadline), rng)
+        return AlongBest(self.ahead)(model, budget.until(deadline), rng)
 
 
 def by_symmetry(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals | None:

@@ -475,7 +475,7 @@ def relax(  # type: ignore[no-untyped-def]
 ):
     """Sweep every replica; mean of p(x_i | rest) to its row of `local`, unless that is empty.
 
-    Replicas after the moment at which `stop` is raised stay as they are, their rows zero.
+    From the moment at which `stop` is raised replicas stay as they are, and `local` is of no use.
     """
     record = len(local) > 0
     buffer = np.empty(local.shape[1])
@@ -486,6 +486,8 @@ def relax(  # type: ignore[no-untyped-def]
         if record:
             local[r] = 0.0
         for _ in range(sweeps):
+            if stop[0]:
+                break
             sweep(model, state, r, scale, hard, stream, scratch, buffer, record)
             if record:
                 for slot in range(len(buffer)):

@@ -1,5 +1,6 @@
 """Parallel tempering: marginals, their standard errors and log Z of any factor graph."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -198,10 +199,11 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
     if not mixed and trips.min() < FEW_TRIPS:
         # Only what came back from the hot end is a new draw. Of n draws, those of a state follow
         # a binomial, whose error at p = 0 or 1 is that of one draw more on either side.
-        n = len(trips) + trips.sum()
+        # With zeros ensembles may share their start: one draw, and that they agree says little.
+        n = (1 if aim.has_zeros else len(trips)) + trips.sum()
         p = (n * summary.mean + 1.0) / (n + 2.0)
         by_trips = reach(aim.kernel) * np.sqrt(p * (1.0 - p) / (n + 2.0))
-        apart = (summary.rhat > RHAT) | ~summary.moving
+        apart = (summary.rhat > RHAT) | ~summary.moving | aim.has_zeros
         error = np.maximum(error, np.where(apart & ~aim.symmetric_slots, by_trips, 0.0))
     if cut and trips.sum() == 0:
         # Nothing ever came down from where states change: what stands still may be anywhere.
@@ -234,7 +236,9 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
         found = bridge.log_z(trace, ensembles.all_levels, sound if aim.has_zeros else None)
         if found is not None:
             log_z = found[0] + aim.log_count + aim.constant
-            stats["log_z_std_error"] = found[1]
+            # before it has mixed, a mode that none of the draws met may hold 2/n of all
+            unseen = 0.0 if mixed else 2.0 / (len(trips) + float(trips.sum()))
+            stats["log_z_std_error"] = math.hypot(found[1], unseen)
     return Marginals(
         aim.spread(summary.mean, 1.0 - summary.mean),
         Status.CONVERGED if mixed and whole and small else Status.BUDGET_SPENT,
