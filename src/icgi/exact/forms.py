@@ -26,18 +26,11 @@ from icgi.model.structure.split import split_products
 EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
 NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
 QUICK = 0.03  # seconds of a form that make looking for another one pointless
-<<<<<<< HEAD
-=======
 SHORT, MUCH = 5.0, 1e-4  # likewise seconds, where they are this share of the model as it is
->>>>>>> structure
 AS_IT_IS = "as it is"  # name of the form without structure
 BRIEFLY = 1.0  # seconds of which a first order takes its share
 LONGEST = 10.0  # seconds of looking for structure
 FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
-<<<<<<< HEAD
-SHORT, MUCH = 5.0, 1e-4  # likewise seconds, where they are this share of the model as it is
-=======
->>>>>>> structure
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -120,14 +113,6 @@ def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) 
     return sorted(found, key=lambda form: form.seconds)
 
 
-<<<<<<< HEAD
-def is_enough(form: Form, plain: Form) -> bool:
-    """Whether a form is so fast, or so much faster than the model as it is, that it is taken."""
-    return form.seconds < QUICK or form.seconds < min(MUCH * plain.seconds, SHORT)
-
-
-=======
->>>>>>> structure
 def _structured(
     model: FactorGraph, plain: Form, rng: Generator, deadline: Deadline
 ) -> Iterator[Form]:
