@@ -15,9 +15,10 @@ from icgi.engines import parse_engine
 from icgi.errors import ModelFormatError
 from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.model.condition import Evidence, condition, resolve_evidence
+from icgi.model.formats import read
 from icgi.model.graph import FactorGraph, check_size, log_of, real_array
 from icgi.model.ising import ising_model
-from icgi.model.uai import read_evidence, read_model, write_model
+from icgi.model.uai import read_evidence, write_model
 from icgi.randomness import generator
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ GivenEvidence = Mapping[int | str, int | str] | Mapping[int, int] | None
 
 
 def load(path: str | Path) -> FactorGraph:
-    """Model from a `.uai` file (also gzipped)."""
-    return read_model(path)
+    """Model from a `.uai` file or a Bayesian network from a `.bif` file (also gzipped)."""
+    return read(path)
 
 
 def load_evidence(path: str | Path, model: FactorGraph | None = None) -> Evidence:

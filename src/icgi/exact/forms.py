@@ -123,7 +123,9 @@ def _structured(
         copies = 0 if merged is None else merged.copies
         grown = reduced.n_factors - model.n_factors
         order = find_order(reduced, rng, deadline.share(0.25).left)
-        words = f"{copies} copies merged, products split into {max(grown, 0)} more factors"
+        found = [f"{copies} copies merged"] * (copies > 0)
+        found += [f"products split into {grown} more factors"] * (grown > 0)
+        words = ", ".join(found) or "tables merged"
         yield _plain("reduced", words + _change(plain, order.log2_table), reduced, order, merged)
     if merged is not None:
         yield from _collapsed(reduced, merged, plain, rng, deadline.share(0.25))

@@ -44,17 +44,17 @@ _SAFE_LOG = 700.0  # exp(±700) is a normal double
 
 def read_model(path: AnyPath) -> FactorGraph:
     """Model of a `.uai` file, packed with gzip or not."""
-    return parse_model(_read(path, ModelFormatError), str(path))
+    return parse_model(read_bytes(path, ModelFormatError), str(path))
 
 
 def read_evidence(path: AnyPath, model: FactorGraph | None = None) -> dict[int, int]:
     """Observed state of each observed variable; see `parse_evidence`."""
-    return parse_evidence(_read(path, EvidenceError), str(path), model)
+    return parse_evidence(read_bytes(path, EvidenceError), str(path), model)
 
 
 def read_marginals(path: AnyPath) -> list[FloatArray]:
     """Probabilities of every variable of a `.MAR` file; see `parse_marginals`."""
-    return parse_marginals(_read(path, ModelFormatError), str(path))
+    return parse_marginals(read_bytes(path, ModelFormatError), str(path))
 
 
 def parse_marginals(data: bytes, path: str) -> list[FloatArray]:
@@ -89,7 +89,7 @@ def parse_marginals(data: bytes, path: str) -> list[FloatArray]:
 
 def read_pr(path: AnyPath) -> float:
     """log10 of the partition function in a `.PR` file; see `parse_pr`."""
-    return parse_pr(_read(path, ModelFormatError), str(path))
+    return parse_pr(read_bytes(path, ModelFormatError), str(path))
 
 
 def parse_pr(data: bytes, path: str) -> float:
@@ -469,7 +469,8 @@ def _line(data: bytes, position: int) -> int:
     return data.count(b"\n", 0, position) + 1
 
 
-def _read(path: AnyPath, error: type[IcgiError]) -> bytes:
+def read_bytes(path: AnyPath, error: type[IcgiError]) -> bytes:
+    """Contents of a file, unpacked where gzip has packed it; `error` is raised where it fails."""
     try:
         with open(path, "rb") as file:
             if file.peek(2)[:2] != b"\x1f\x8b":

@@ -55,6 +55,18 @@ def test_what_is_written_is_read_back() -> None:
         assert_allclose(np.exp(a), np.exp(b), rtol=1e-15)
 
 
+def test_files_are_read_by_their_ending(tmp_path: Path) -> None:
+    for name, data in (
+        ("a.bif", SPRINKLER.encode()),
+        ("b.BIF.gz", gzip.compress(SPRINKLER.encode())),
+    ):
+        (tmp_path / name).write_bytes(data)
+        model = icgi.load(tmp_path / name)
+        assert model.names == ("Rain", "Wet grass", "Sprinkler")
+    found = icgi.marginals(model, {"Wet grass": "very wet"})
+    assert found["Rain"][0] > icgi.marginals(model)["Rain"][0]
+
+
 def test_only_bayesian_networks_are_written() -> None:
     spins = icgi.from_factors([((0, 1), [[1.0, 2.0], [3.0, 4.0]])])
     with pytest.raises(icgi.ModelFormatError, match="Bayesian networks only"):
