@@ -6,6 +6,7 @@ has ended is combined. Every step leaves a complete answer behind.
 """
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -27,9 +28,15 @@ CONFIRM = 1.0  # times what the first trusted route took: how long the others ma
 LEAST_CONFIRM = 0.5  # seconds of it
 GOOD = 1e-3  # expected error of a trusted route, above which the others use all of the time
 
+
+def _tempering() -> ParallelTempering:
+    """Tempering on all cores but one, which elimination has to itself."""
+    return ParallelTempering(threads=max(1, (os.cpu_count() or 1) - 1))
+
+
 SIDE_BY_SIDE: Mapping[str, Callable[[], Engine]] = {
     "ttve": TensorTrainElimination,
-    "pt": ParallelTempering,
+    "pt": _tempering,
 }
 
 
