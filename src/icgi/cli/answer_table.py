@@ -15,7 +15,7 @@ from icgi.wording import shown
 
 if TYPE_CHECKING:
     from icgi.answer import Answer
-    from icgi.model.graph import FloatArray
+    from icgi.model.graph import BoolArray, FloatArray
 
 _MOST_STATES = 6  # shown in full; of more states only the likeliest
 _FEWER_STATES = 4
@@ -31,6 +31,7 @@ _COLOURS = {
 }
 
 
+DOUBTFUL = 0.05  # standard error of a probability beyond which it says little
 _FACTS = 4  # statistics below the table, unless all are asked for
 _TELLING = (  # first, where an engine has them; the others come in its own order
     "sweeps", "residual", "rhat", "ess", "rank", "spread", "restarts", "converged_runs",
@@ -59,6 +60,9 @@ def show(
     output.table(columns, [_row(answer, i, float(entropy[i]), band) for i in shown])
     if len(shown) < len(answer):
         typer.echo(f"… and {len(answer) - len(shown):,} more variables; --top 0 shows all")
+    if count := int(doubtful(answer).sum()):
+        which = "1 variable has" if count == 1 else f"{count:,} variables have"
+        typer.echo(f"?: {which} an estimated error above {DOUBTFUL:g}; do not trust them")
     typer.echo()
     _summary(answer, engine, verbose)
 
@@ -80,8 +84,15 @@ def _row(
     cells += [likeliest, some_probabilities(row, names=names)]
     if _bounded(answer):
         known = band is not None and i not in answer.evidence
-        cells.append(f"{band[0][i, best]:.4f} – {band[1][i, best]:.4f}" if band and known else "–")
+        shown = f"{band[0][i, best]:.4f} – {band[1][i, best]:.4f}" if band and known else "–"
+        cells.append(f"{shown} ?" if doubtful(answer)[i] else shown)
     return cells
+
+
+def doubtful(answer: "Answer") -> "BoolArray":
+    """Which variables' estimated error is so large that their marginals should not be trusted."""
+    error = answer.std_error
+    return np.zeros(len(answer), bool) if error is None else np.asarray(error.max(1) > DOUBTFUL)
 
 
 def some_probabilities(

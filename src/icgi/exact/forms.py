@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.clock import Deadline
-from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast
+from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast, hopeless
 from icgi.exact.junction_tree import AlongForecast, run
 from icgi.exact.signed import answer_signed, forecast_signed
 from icgi.inference import Budget, Marginals
@@ -30,6 +30,7 @@ SHORT, MUCH = 5.0, 1e-4  # likewise seconds, where they are this share of the mo
 AS_IT_IS = "as it is"  # name of the form without structure
 BRIEFLY = 1.0  # seconds of which a first order takes its share
 LONGEST = 10.0  # seconds of looking for structure
+LOOKING = 1e-6  # seconds that this takes for every factor, at least
 FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
 
 
@@ -56,11 +57,13 @@ def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecas
     """
     deadline = budget.deadline()
     quick = forecast(model, replace(budget, seconds=min(budget.seconds, BRIEFLY)), rng)
-    if quick.seconds <= QUICK:
-        return quick
     looking = deadline.share(SEARCH_SHARE).within(LONGEST)
+    if quick.seconds <= QUICK or looking.left < LOOKING * model.n_factors:
+        return quick
     found = [f for f in forms(model, quick.order, rng, looking) if f.name != AS_IT_IS]
     if found and found[0].fits(budget) and found[0].seconds <= FAR_CHEAPER * quick.seconds:
+        return _with_forms(quick, found)
+    if quick.order.log2_entries > hopeless(budget):
         return _with_forms(quick, found)
     return _with_forms(forecast(model, budget.until(deadline), rng), found)
 

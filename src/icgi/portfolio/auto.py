@@ -24,6 +24,7 @@ from icgi.portfolio.exact import by_symmetry
 
 HASTE = 0.3  # share of the time left, beyond which exact inference waits for a first answer
 PARTS_SHARE = 0.1  # of the time left, for the searches over all parts of a model
+PART_SECONDS = 3e-7  # for every factor, to find the parts
 _SEVERITY = (
     Status.EXACT, Status.CONVERGED, Status.AT_REST, Status.ESTIMATED, Status.BUDGET_SPENT,
     Status.DIVERGED,
@@ -112,7 +113,9 @@ class Ladder:
         self, model: FactorGraph, budget: Budget, deadline: Deadline, rng: Generator
     ) -> Iterator[Marginals]:
         """Answer every connected part, the cheap ones exactly and first."""
-        parts = components(model)
+        rushed = PART_SECONDS * model.n_factors > PARTS_SHARE * deadline.left
+        whole = Component(model, np.arange(model.n_variables))
+        parts = [whole] if rushed and model.n_variables else components(model)
         if not parts:
             yield AlongBest(self.ahead)(model, budget, rng)
             return
@@ -127,7 +130,7 @@ class Ladder:
         if not hard:
             yield assembled(model, parts, answers)
             return
-        sizes = {k: sum(table.size for table in parts[k].model.log_tables) for k in hard}
+        sizes = {k: 1.0 + parts[k].model.n_factors for k in hard}
         for done, k in enumerate(hard):
             share = sizes[k] / sum(sizes[j] for j in hard[done:])
             for found in approximations(parts[k].model, budget, deadline.share(share), rng):
@@ -144,7 +147,7 @@ class Ladder:
         rng: Generator,
     ) -> Marginals | None:
         """Exact marginals of a part where they fit, None elsewhere."""
-        if not self.settings.exact:
+        if not self.settings.exact or deadline.passed:
             return None
         left = budget.until(deadline)
         if ahead is None:

@@ -53,6 +53,8 @@ def _facts(answer: Answer) -> str:
     if answer.log_z is not None:
         told.append(f"log Z = {answer.log_z:.10g}, log10 Z = {answer.log_z / math.log(10):.10g}")
     told.append(f"{answer.seconds:.3g} s by <code>{escape(answer.engine)}</code>")
+    if answer.marginals.note:
+        told.append(escape(answer.marginals.note))
     stats = ", ".join(f"{escape(k.replace('_', ' '))} {v:.6g}" for k, v in answer.stats.items())
     return (
         f"<p><span class=status>{escape(answer.status.value)}.</span> "
