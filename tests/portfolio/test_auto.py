@@ -51,19 +51,6 @@ def test_the_error_is_that_of_the_answer() -> None:
     assert error.mean() <= 3 * stated + 1e-6
 
 
-def test_copies_are_merged_before_anything_is_approximated() -> None:
-    """A ring of spins, each with a copy that always has the opposite state."""
-    rng, n = RNG(3), 8
-    factors = [((i, (i + 1) % n), rng.random((2, 2)) + 0.2) for i in range(n)]
-    factors += [((i, i + n), [[0.0, 1.0], [1.0, 0.0]]) for i in range(n)]
-    model = from_factors(factors)
-    truth = zoo.run(JunctionTree(), model).probs
-    found = zoo.run(Auto(exact=False), model, budget=SECOND)
-    assert_allclose(found.probs, truth, atol=0.02)
-    assert_allclose(found.probs[n:, ::-1], found.probs[:n], atol=1e-12)
-    assert found.std_error is None or found.std_error.shape == found.probs.shape
-
-
 def together(*models: FactorGraph) -> FactorGraph:
     factors, shift = [], 0
     for model in models:

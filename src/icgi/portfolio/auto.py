@@ -14,19 +14,16 @@ from numpy.random import Generator
 from icgi.clock import Deadline
 from icgi.errors import BudgetError
 from icgi.exact.forecast import Forecast
-from icgi.exact.forms import AlongBest, best_forecast, reduced_form
+from icgi.exact.forms import AlongBest, best_forecast
 from icgi.exact.junction_tree import AlongOrder
 from icgi.inference import Budget, Engine, Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.reduce import Component, components
-from icgi.model.structure.merge import Merged
 from icgi.portfolio.approximate import Found, approximations
 from icgi.portfolio.exact import by_symmetry
 
 HASTE = 0.3  # share of the time left, beyond which exact inference waits for a first answer
 PARTS_SHARE = 0.1  # of the time left, for the searches over all parts of a model
-REDUCING_SHARE = 0.1  # of a part's time, to merge copies and to split products …
-REDUCING = 3e-6  # … and seconds that this takes for every factor, at least
 PART_SECONDS = 3e-7  # for every factor, to find the parts
 _SEVERITY = (
     Status.EXACT, Status.CONVERGED, Status.AT_REST, Status.ESTIMATED, Status.BUDGET_SPENT,
@@ -136,11 +133,8 @@ class Ladder:
         sizes = {k: 1.0 + parts[k].model.n_factors for k in hard}
         for done, k in enumerate(hard):
             share = sizes[k] / sum(sizes[j] for j in hard[done:])
-            within = deadline.share(share)
-            merged, reduced = _reduced(parts[k].model, within.share(REDUCING_SHARE))
-            for found in approximations(reduced, budget, within, rng):
-                answer = self._worded(found)
-                answers[k] = answer if merged is None else merged.spread(answer)
+            for found in approximations(parts[k].model, budget, deadline.share(share), rng):
+                answers[k] = self._worded(found)
                 yield assembled(model, parts, answers)
 
     def _exactly(
@@ -188,13 +182,6 @@ class Ladder:
             stats=stats,
             note="; ".join(words),
         )
-
-
-def _reduced(model: FactorGraph, deadline: Deadline) -> tuple[Merged | None, FactorGraph]:
-    """Copies merged and products split, for every engine; the model as it is if in a hurry."""
-    if REDUCING * model.n_factors > deadline.left:
-        return None, model
-    return reduced_form(model, deadline)
 
 
 def assembled(

@@ -41,18 +41,11 @@ class Merged:
         return int((self.original != np.arange(len(self.original))).sum())
 
     def spread(self, marginals: "Marginals") -> "Marginals":
-        """Marginals of the original model, with their errors; other fields are kept as they are."""
+        """Marginals of the original model; other fields than `probs` and log Z are kept as is."""
+        probs = np.zeros((self.whole.n_variables, max(self.whole.max_states, 1)))
         rows, states = np.nonzero(self.state >= 0)
-
-        def over(values: FloatArray) -> FloatArray:
-            full = np.zeros((self.whole.n_variables, max(self.whole.max_states, 1)))
-            full[rows, states] = values[self.original[rows], self.state[rows, states]]
-            return full
-
-        error = marginals.std_error
-        return replace(
-            marginals, probs=over(marginals.probs), std_error=None if error is None else over(error)
-        )
+        probs[rows, states] = marginals.probs[self.original[rows], self.state[rows, states]]
+        return replace(marginals, probs=probs)
 
 
 def merge_copies(model: FactorGraph, deadline: Deadline | None = None) -> Merged | None:
