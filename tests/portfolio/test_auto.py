@@ -11,7 +11,9 @@ from icgi.data.families import FAMILIES
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
+from icgi.portfolio.approximate import _independent
 from icgi.portfolio.auto import Auto
+from icgi.portfolio.combine import Route
 
 RNG = np.random.default_rng
 SECOND = Budget(seconds=1.0)
@@ -72,6 +74,25 @@ def test_parts_that_fit_are_exact_whatever_happens_to_the_others() -> None:
     assert not found.std_error[rows].any()
     assert found.std_error[: hard.n_variables].any()
     assert found.stats["exact_variables"] == easy.n_variables
+
+
+def test_many_hard_parts_are_answered_in_one_run() -> None:
+    model = together(*(glass(40, beta=1.0) for _ in range(6)), FAMILIES["tree"].sample(RNG(1), n=5))
+    found = zoo.run(Auto(exact=False), model, budget=Budget(seconds=2.0))
+    sound(model, found)
+    assert found.stats["parts"] <= 2
+
+
+def test_messages_under_another_name_do_not_confirm_themselves() -> None:
+    def route(name: str, stated: float | None, **stats: float) -> Route:
+        error = None if stated is None else np.full((4, 2), stated)
+        answer = Marginals(np.full((4, 2), 0.5), Status.BUDGET_SPENT, std_error=error, stats=stats)
+        return Route(name, answer)
+
+    lbp, fallen, pt = route("lbp", None), route("ttve", 0.1, messages=1.0), route("pt", 0.2)
+    assert [r.name for r in _independent([lbp, fallen, pt])] == ["lbp", "pt"]
+    assert [r.name for r in _independent([lbp, fallen])] == ["ttve"]
+    assert len(_independent([lbp, route("ttve", 0.1), pt])) == 3
 
 
 def test_every_answer_on_the_way_is_complete() -> None:

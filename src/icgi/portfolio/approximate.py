@@ -74,6 +74,7 @@ def approximations(
                 done, _ = wait(jobs, return_when=FIRST_COMPLETED, timeout=0.05)
                 for job in done:
                     _take(jobs.pop(job), job.result, routes, missing)
+                routes = _independent(routes)
                 took = clock.now() - began
                 if done and any(map(_vouches, routes)):
                     settled = min(settled, took + max(CONFIRM * took, LEAST_CONFIRM))
@@ -109,6 +110,18 @@ def _take(
         routes.append(Route(name, answer()))
     except IcgiError as refusal:
         missing[name] = refusal
+
+
+def _independent(routes: list[Route]) -> list[Route]:
+    """Leave one of two routes that are the same: `ttve` may fall back to messages, as `lbp`'s.
+
+    Its answer states errors, so it stays where nothing else does.
+    """
+    same = [r for r in routes if r.name == "ttve" and r.answer.stats.get("messages", 0.0) > 0]
+    if not same or not any(r.name == "lbp" for r in routes):
+        return routes
+    others = any(r.stated is not None and r not in same for r in routes)
+    return [r for r in routes if (r not in same if others else r.name != "lbp")]
 
 
 def _vouches(route: Route) -> bool:

@@ -18,12 +18,14 @@ from icgi.exact.forms import AlongBest, best_forecast
 from icgi.exact.junction_tree import AlongOrder
 from icgi.inference import Budget, Engine, Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.graph import assembled as assembled_graph
 from icgi.model.reduce import Component, components
 from icgi.portfolio.approximate import Found, approximations
 from icgi.portfolio.exact import by_symmetry
 
 HASTE = 0.3  # share of the time left, beyond which exact inference waits for a first answer
 PARTS_SHARE = 0.1  # of the time left, for the searches over all parts of a model
+MOST_PARTS = 4  # that are approximated each by itself
 PART_SECONDS = 3e-7  # for every factor, to find the parts
 _SEVERITY = (
     Status.EXACT, Status.CONVERGED, Status.AT_REST, Status.ESTIMATED, Status.BUDGET_SPENT,
@@ -130,6 +132,11 @@ class Ladder:
         if not hard:
             yield assembled(model, parts, answers)
             return
+        if len(hard) > MOST_PARTS:  # one run for all of them, instead of one after the other
+            easy = [k for k in range(len(parts)) if answers[k] is not None]
+            answers = [*(answers[k] for k in easy), None]
+            parts = [*(parts[k] for k in easy), _united([parts[k] for k in hard])]
+            hard = [len(easy)]
         sizes = {k: 1.0 + parts[k].model.n_factors for k in hard}
         for done, k in enumerate(hard):
             share = sizes[k] / sum(sizes[j] for j in hard[done:])
@@ -147,7 +154,7 @@ class Ladder:
         rng: Generator,
     ) -> Marginals | None:
         """Exact marginals of a part where they fit, None elsewhere."""
-        if not self.settings.exact or deadline.passed:
+        if part.model.n_variables > 1 and (not self.settings.exact or deadline.passed):
             return None
         left = budget.until(deadline)
         if ahead is None:
@@ -182,6 +189,19 @@ class Ladder:
             stats=stats,
             note="; ".join(words),
         )
+
+
+def _united(parts: Sequence[Component]) -> Component:
+    """Several parts as one model, which is not connected."""
+    starts = np.cumsum([0, *(len(part.variables) for part in parts)])
+    scopes: list[tuple[int, ...]] = []
+    tables: list[FloatArray] = []
+    for part, start in zip(parts, starts.tolist(), strict=False):
+        scopes += [tuple([i + start for i in scope]) for scope in part.model.scopes]
+        tables += part.model.log_tables
+    cards = np.concatenate([part.model.cards for part in parts])
+    variables = np.concatenate([part.variables for part in parts])
+    return Component(assembled_graph(cards, tuple(scopes), tuple(tables)), variables)
 
 
 def assembled(
