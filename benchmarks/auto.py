@@ -211,7 +211,8 @@ def _hard(found: list[dict]) -> list[str]:
     asked = sorted({x["asked"] for x in found})
     out = [
         "Mean L1 error of a marginal against the mean of two long runs of `pt` (made by this "
-        f"command in {REFERENCE_SECONDS:g} s each, or longer and kept; *apart*: mean L1 distance of the two runs, below which no "
+        f"command in {REFERENCE_SECONDS:g} s each, or longer and kept; *apart*: mean L1 distance "
+        "of the two runs, below which no "
         "error can be told), then what the engine expects of itself (mean over variables of the "
         "largest standard error of a state) and its status. Two cores. Made by `python "
         "benchmarks/auto.py hard`, written by `--render` from `benchmarks/results/auto.jsonl`.",
