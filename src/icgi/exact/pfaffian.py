@@ -49,7 +49,7 @@ from icgi.units import readable_bytes
 NO_FIELD = 1e-13  # fields this small against the couplings are rounding of tables that cancel
 FACE = 4  # larger faces are split by edges of zero coupling: k edges make a k × k block
 SAFE_GROWTH = 650.0  # e^650 times the smallest double is still far below rounding
-EMBEDDING_SECONDS = 2e-4  # of an edge: planarity, faces, signs; measured high
+EMBEDDING_SECONDS = 2e-4  # of an edge: planarity, faces, signs; a cautious guess, not measured
 DECIMAL_SECONDS = 1e-6  # for a product and a sum of 100 digits, measured high
 
 Numbers = NDArray[Any]
