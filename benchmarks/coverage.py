@@ -264,8 +264,9 @@ Real instances are few and the errors of their variables go together, so one unl
 0.01 to 0.2, in all three runs of this benchmark (one seed); three other runs covered them. A
 rare mode that is met a few times or never is the likely cause; it was not looked into.
 
-The random families are untouched by tuning, except `csp` under `pt` (two rules for zeros and a term of its log Z error were changed
-after the report set had been seen; ea2d-report-9 was `converged` in a later run, its first line is kept). Of the real instances it is not quite true: that in
+The random families are untouched by tuning, except `csp` under `pt` (two rules for zeros and a term
+of its log Z error were changed after the report set had been seen; ea2d-report-9 was `converged` in
+a later run, its first line is kept). Of the real instances it is not quite true: that in
 models with zeros `pt` counts round trips for all variables, and not from independent starts, was
 decided after a first look at this table, where `pt` on Promedus was covered too rarely (0.80 of all
 pairs, 0.63 of the open ones); `pt` on all real instances and on csp was run again since, twice.
