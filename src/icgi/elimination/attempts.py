@@ -10,7 +10,7 @@ import numpy as np
 from icgi.clock import Deadline
 from icgi.elimination.layout import Layout
 from icgi.elimination.passes import Cut, Tape
-from icgi.elimination.potentials import Potentials, seconds_as_trains, weights
+from icgi.elimination.potentials import Potentials, filling_seconds, seconds_as_trains, weights
 from icgi.elimination.run import OutOfTimeError, Pass, both_passes, distance
 from icgi.model.graph import FloatArray
 
@@ -109,7 +109,7 @@ def attempt(
 
     Of the passes only the best and the last are kept: their tapes are what takes the memory.
     """
-    if seconds_as_trains(pots) >= deadline.left:
+    if seconds_as_trains(pots) + filling_seconds(pots, layout) >= deadline.left:
         return None
     env = _annealed(pots, layout, cut._replace(qr=False), deadline) if anneal else None
     numbers = weights(pots, layout)

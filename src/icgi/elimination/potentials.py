@@ -12,6 +12,7 @@ from icgi.model.wiring import Wiring, wiring
 from icgi.tt.train import carried, decompose
 
 _TRAIN_TOLERANCE = 1e-14  # of singular values, for the exact train of a wide factor
+FILLING = 3e-8  # seconds for an entry of the stars' tables, memory that is fresh included
 _SMALLEST = 1e-5  # entries below this share of the largest would lose digits in an SVD
 
 
@@ -167,6 +168,15 @@ def steps_of(layout: Layout, cards: IntArray) -> Steps:
         cards,
         layout.frontier,
     )
+
+
+def filling_seconds(pots: Potentials, layout: Layout) -> float:
+    """Seconds that the tables of all stars take, roughly: states to the power of three each."""
+    *_, start = _table_shapes(
+        layout.step_variable, layout.step_factor, layout.site_start, layout.site, pots.cards,
+        pots.near_start, pots.near,
+    )  # fmt: skip
+    return FILLING * float(start[-1])
 
 
 def weights(pots: Potentials, layout: Layout, scale: float = 1.0, share: float = 0.5) -> Weights:
