@@ -26,16 +26,20 @@ from icgi.sampling.tempering import ParallelTempering
 FIRST_SHARE = 0.1  # of the time, for the first answer
 CONFIRM = 1.0  # times what the first trusted route took: how long the others may go on
 LEAST_CONFIRM = 0.5  # seconds of it
+DENSE = 8  # neighbours of a variable on average, beyond which tempering beats elimination
 GOOD = 1e-3  # expected error of a trusted route, above which the others use all of the time
 
 
-def _tempering() -> ParallelTempering:
-    """Tempering on all cores but one, which elimination has to itself."""
+def _tempering(model: FactorGraph) -> ParallelTempering:
+    """Tempering on all cores but one, which elimination has to itself where it is promising."""
+    wide = sum(len(scope) > 1 for scope in model.scopes)
+    if 2 * wide > DENSE * model.n_variables:
+        return ParallelTempering()
     return ParallelTempering(threads=max(1, (os.cpu_count() or 1) - 1))
 
 
-SIDE_BY_SIDE: Mapping[str, Callable[[], Engine]] = {
-    "ttve": TensorTrainElimination,
+SIDE_BY_SIDE: Mapping[str, Callable[[FactorGraph], Engine]] = {
+    "ttve": lambda model: TensorTrainElimination(),
     "pt": _tempering,
 }
 
@@ -69,7 +73,7 @@ def approximations(
         jobs: dict[Future[Marginals], str] = {}
         try:
             for (name, make), stream in zip(SIDE_BY_SIDE.items(), streams[1:], strict=True):
-                jobs[pool.submit(_run, make(), model, half, deadline, stream, work)] = name
+                jobs[pool.submit(_run, make(model), model, half, deadline, stream, work)] = name
             while jobs:
                 done, _ = wait(jobs, return_when=FIRST_COMPLETED, timeout=0.05)
                 for job in done:
