@@ -211,11 +211,13 @@ def render() -> None:
 def _hard(found: list[dict]) -> list[str]:
     asked = sorted({x["asked"] for x in found})
     out = [
-        "Mean L1 error of a marginal against the mean of two long runs of `pt` (made by this "
-        f"command in {REFERENCE_SECONDS:g} s each, or longer and kept; *apart*: mean L1 distance "
-        "of the two runs, below which no "
+        "Mean L1 error of a marginal against the mean of two runs of `pt` from different seeds "
+        f"(this command makes them in {REFERENCE_SECONDS:g} s each where none are kept; those of "
+        "the table below were made by hand: 60 s for the grid, one of the two with Houdayer moves, "
+        "300 s for SK, 120 and 400 s on one core for EA 3D). *apart*: mean L1 distance of the two "
+        "runs, below which no "
         "error can be told), then what the engine expects of itself (mean over variables of the "
-        "largest standard error of a state) and its status. Two cores. Made by `python "
+        "largest standard error of a state) and its status. Two cores, on which other programs ran, too. Made by `python "
         "benchmarks/auto.py hard`, written by `--render` from `benchmarks/results/auto.jsonl`.",
         "",
         "| model | apart | engine | " + " | ".join(f"{s:g} s" for s in asked) + " |",
