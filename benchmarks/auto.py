@@ -215,9 +215,10 @@ def _hard(found: list[dict]) -> list[str]:
         f"(this command makes them in {REFERENCE_SECONDS:g} s each where none are kept; those of "
         "the table below were made by hand: 60 s for the grid, one of the two with Houdayer moves, "
         "300 s for SK, 120 and 400 s on one core for EA 3D). *apart*: mean L1 distance of the two "
-        "runs, below which no error can be told. Then what the engine expects of itself (mean over variables of the "
-        "largest standard error of a state) and its status. Two cores, shared with "
-        "others. Made by `python benchmarks/auto.py hard`, written by `--render` from `benchmarks/results/auto.jsonl`.",
+        "runs, below which no error can be told. Then what the engine expects of itself (mean "
+        "over variables of the largest standard error of a state) and its status. Two cores, "
+        "shared with others. Made by `python benchmarks/auto.py hard`, written by `--render` "
+        "from `benchmarks/results/auto.jsonl`.",
         "",
         "| model | apart | engine | " + " | ".join(f"{s:g} s" for s in asked) + " |",
         "|---" * (3 + len(asked)) + "|",
