@@ -41,7 +41,7 @@ bench: $(STAMP)  ## exact answers and speed against peers; set ICGI_DATA to the 
 	$(BIN)/python benchmarks/ttve.py
 	$(BIN)/python benchmarks/neural.py
 
-docs: $(STAMP)  ## the layout and the picture in the README
+docs: $(STAMP)  ## the list of files and the picture in the README
 	$(BIN)/python docs/layout.py
 	$(BIN)/python docs/figures/terminal.py
 

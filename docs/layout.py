@@ -1,4 +1,4 @@
-"""Write the layout section of the README: one line per file, from the first line of its docstring.
+"""Write the list of files in docs/architecture.md, from the first lines of their docstrings.
 
 python docs/layout.py
 """
@@ -21,6 +21,6 @@ def section(root: Path) -> str:
 
 if __name__ == "__main__":
     root = Path(__file__).parent.parent
-    readme = root / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    readme.write_text(before + section(root) + rest.partition(END)[2])
+    page = root / "docs" / "architecture.md"
+    before, _, rest = page.read_text().partition(BEGIN)
+    page.write_text(before + section(root) + rest.partition(END)[2])
