@@ -14,7 +14,9 @@ from torch import Tensor
 from icgi.clock import Deadline
 from icgi.neural.batch import Batch
 
-NETWORKS: dict[str, str] = {}
+NETWORKS: dict[str, str] = {
+    "paper": "icgi.neural.networks.paper:PaperNetwork",
+}
 """Name → module and class; imported only when asked for."""
 
 
