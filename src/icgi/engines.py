@@ -26,6 +26,10 @@ ENGINES: dict[str, str] = {
     "pa": "icgi.sampling.annealing:PopulationAnnealing",
     "pt-gpu": "icgi.sampling.gpu:GpuTempering",
     "icgi": "icgi.neural.engine:IcgiNetwork",
+    "gnn-bp": "icgi.neural.engine:TrainedNetwork",
+    "bpnn": "icgi.neural.engine:TrainedNetwork",
+    "direct-gnn": "icgi.neural.engine:TrainedNetwork",
+    "ensemble": "icgi.neural.engine:Ensemble",
 }
 """Where each engine lives; imported only when asked for, so that listing stays cheap."""
 
@@ -46,7 +50,7 @@ def parse_engine(text: str) -> Engine:
     make = engine_class(name)
     known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(make)
-    settings: dict[str, object] = {}
+    settings: dict[str, object] = {"network": name} if "network" in known else {}
     for item in filter(None, rest.split(",")):
         key, equals, value = item.partition("=")
         if not equals:

@@ -15,9 +15,9 @@ def run(
         str,
         typer.Argument(
             metavar="CONFIG",
-            help="A preset (fast, general, paper, its controls paper-recurrent and messages, "
-            "paper-schedule; tiny, general-tiny and paper-tiny end within a minute on a CPU), or "
-            "the train.json of an earlier run.",
+            help="A network (paper, fast, general, gnn-bp, bpnn, direct-gnn), a preset (ablations "
+            "such as paper-star, paper-random-order; paper-schedule; tiny and NETWORK-tiny end "
+            "within a minute), or the train.json of an earlier run.",
         ),
     ],
     out: Annotated[
@@ -38,6 +38,18 @@ def run(
         Path | None,
         typer.Option("--start", metavar="FILE", help="Weights (.safetensors) to begin with."),
     ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="FOLDER|FAMILY",
+            help="Your own models instead of the preset's: a labelled set (icgi label), or a "
+            "family, as in ba:n=40,m=2; may be given several times.",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", min=1, help="Steps of the schedule.")
+    ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", metavar="R", min=0, help="Learning rate.")
     ] = None,
@@ -47,7 +59,10 @@ def run(
     tests: Annotated[
         int, typer.Option("--tests", metavar="N", min=0, help="Models per test set; 0: no tests.")
     ] = 32,
-    seed: options.Seed = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", min=0, help="Of weights, order of models, noise."),
+    ] = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Draw and label models, train, measure. Uses a CUDA device where there is one.
@@ -55,20 +70,21 @@ def run(
     The folder gets weights.safetensors and weights.json (the best so far, at every validation),
     checkpoint.pt, train.json, log.jsonl, results.json and curve.png. The same command goes on
     where it was stopped and ends with the same numbers. Under torchrun all processes train one
-    network. The large presets label with a GPU; on a CPU only the tiny ones are practical.
+    network. Labels are exact, and kept in the cache folder: other seeds and networks share them.
+    Use the result with --engine icgi:weights=FOLDER/weights.safetensors.
     """
     require_extra("torch", "nn", "training")
-    from icgi.train.runs import Limits, configuration, require_device
+    from icgi.train.runs import Limits, configuration
     from icgi.train.runs import run as train
 
     settings = configuration(config)
-    require_device(settings)
     out.mkdir(parents=True, exist_ok=True)
     watch = _Watch(quiet)
     with output.working(quiet) as doing:
         doing("drawing and labelling models")
         result, _ = train(
-            settings, out, Limits(seconds, total, rate, seed), start, workers, tests,
+            settings, out, Limits(seconds, total, rate, seed, tuple(data or ()), steps), start,
+            workers, tests,
             watch.report, lambda text: output.note(text, quiet),
             lambda step, progress: doing(f"step {step}, {progress:.0%} of the schedule"),
         )  # fmt: skip

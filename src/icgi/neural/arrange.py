@@ -1,4 +1,4 @@
-"""Shortest-path distances of many graphs at once, and how elimination changes them."""
+"""Where variables are: shortest paths, how elimination changes them, and static encodings."""
 
 import torch
 from torch import Tensor
@@ -6,6 +6,7 @@ from torch import Tensor
 from icgi.clock import Deadline
 from icgi.neural.pace import check
 
+DIFFUSIONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # times of the heat kernels
 FAR = 1000.0  # distance of variables that no path joins; above any real one
 
 
@@ -26,3 +27,16 @@ def after_elimination(d: Tensor, to: Tensor) -> Tensor:
     edge shorter by fill-in, and no other path changes.
     """
     return torch.minimum(d, to[:, :, None] + to[:, None] - 1.0)
+
+
+def heat_kernels(adjacency: Tensor) -> Tensor:
+    """exp(−t L) (b n n t) of the normalised Laplacian, by its eigenvectors."""
+    degree = adjacency.sum(-1)
+    scale = degree.clamp(min=1.0).rsqrt()
+    eye = torch.eye(adjacency.shape[1], device=adjacency.device, dtype=adjacency.dtype)
+    laplacian = eye * (degree > 0)[:, None].to(eye.dtype)
+    laplacian = laplacian - scale[:, :, None] * adjacency * scale[:, None]
+    values, vectors = torch.linalg.eigh(laplacian)
+    times = adjacency.new_tensor(DIFFUSIONS)
+    decay = torch.exp(-times[:, None] * values[:, None])  # b t m
+    return torch.einsum("bim,btm,bjm->bijt", vectors, decay, vectors)

@@ -90,8 +90,8 @@ class Batch:
         """Some of the models, by number."""
         if isinstance(index, slice):
             index = torch.arange(len(self.states), device=self.states.device)[index]
-        arrays = (getattr(self, f.name)[index] for f in fields(self)[:4])
-        return Batch(*arrays, tuple(f[index] for f in self.factors))
+        states, unary, real, own = (getattr(self, f.name)[index] for f in fields(self)[:4])
+        return Batch(states, unary, real, own, tuple(f[index] for f in self.factors))
 
 
 def _to(factors: Factors, device: torch.device | str) -> Factors:
@@ -213,9 +213,11 @@ def _listed(
 
 def joined(parts: Sequence[Batch]) -> Batch:
     """One batch of many that are padded to the same size."""
-    arrays = (torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Batch)[:4])
+    states, unary, real, own = (
+        torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Batch)[:4]
+    )
     arities = sorted({f.arity for p in parts for f in p.factors})
-    return Batch(*arrays, tuple(_joined(parts, arity) for arity in arities))
+    return Batch(states, unary, real, own, tuple(_joined(parts, arity) for arity in arities))
 
 
 def _joined(parts: Sequence[Batch], arity: int) -> Factors:

@@ -6,7 +6,7 @@ quantile regression on random models of all families, with exact answers, for β
 coupled more strongly than any of them is called unknown.
 """
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,8 @@ from icgi.model.graph import BoolArray, FactorGraph, FloatArray
 from icgi.neural.pace import UNKNOWN
 from icgi.neural.precision import LEAST_SUM
 
-Kind: TypeAlias = Literal[
-    "fast", "fast, one order", "general", "general, one order", "paper", "paper, layers only"
-]
+Kind: TypeAlias = str
+"""Which network, and `, one order` where it has several and only one was run."""
 
 NINETY = 1.6449  # Φ⁻¹(0.95)
 TINY = 1e-4  # what is smaller does not count as a sign, nor as an error
@@ -31,8 +30,16 @@ COEFFICIENTS: dict[Kind, tuple[float, ...]] = {
     "general": (1.612, 0.292, 0.227, 0.317, 0.122, 0.300, 0.046, 0.147, 0.958),
     "general, one order": (1.629, 0.518, 0.000, 0.213, 0.000, 0.640, 0.016, 0.232, 0.179),
     "paper": (0.619, 0.319, 0.263, 0.100, 0.294, 0.149, 0.115, 0.316, 0.818),
-    "paper, layers only": (1.139, 0.456, 0.192, 0.104, 0.374, 0.224, 0.000, 0.402, 0.719),
 }
+
+
+def kind_of(name: str, orders: int) -> Kind:
+    """Which coefficients belong to an answer; those of `general` where none were fitted."""
+    kind = name if orders > 1 else f"{name}, one order"
+    for found in (kind, name):
+        if found in COEFFICIENTS:
+            return found
+    return "general" if orders > 1 else "general, one order"
 
 
 class Signs(NamedTuple):

@@ -1,10 +1,13 @@
 """The shipped networks as engines: models in, Dirichlet concentrations and marginals out."""
 
+import copy
+import dataclasses
 import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -16,13 +19,14 @@ from icgi.model.graph import FactorGraph
 from icgi.model.ising import IsingArrays, as_ising
 
 NEEDED = ("torch", "safetensors")
-PER_FACTOR = {"fast": 1e-6, "paper": 6e-6}  # seconds to read one; too many are not read
+PER_FACTOR = 1e-6  # seconds to read one; too many are not read
+CORE, ORDERS = 16, 4  # of `fast`
 WORTH_THREADS = 2000  # variables of a batch; below, handing work to threads takes longer than it
 
 
 @dataclass(frozen=True, slots=True)
 class IcgiNetwork:
-    """Networks that eliminate: `fast` in closed form, `paper` with predicted factors.
+    """Networks that eliminate: `fast` in closed form, `paper` with predicted tensor trains.
 
     Milliseconds to seconds, many models at once with `batch`. `fast` is exact (to single precision)
     where elimination meets no variable with more than two neighbours before `core` are left.
@@ -31,25 +35,47 @@ class IcgiNetwork:
     """
 
     variant: Literal["fast", "paper"] = "fast"
-    core: int = 16  # fast: variables left at the end, whose 2^core states are all summed
-    orders: int = 4  # fast: elimination orders; their mean is the answer, their spread a warning
-    steps: int | None = None  # paper: most variables to eliminate; none: as trained
+    core: int | None = None  # variables left at the end, all of whose states are summed
+    steps: int | None = None  # of `paper`: most variables to eliminate; none: all of them
+    orders: int | None = None  # elimination orders; their mean is the answer; 4, and 1 for `paper`
+    order: Literal["least-loss", "min-degree", "learned", "random", None] = None  # of `paper`
+    factors: Literal["train", "star", "free", None] = None  # of `paper`: what elimination leaves
+    positions: Literal["spd", "static", "none", None] = None  # of `paper`: what the bias reads
+    distribute: bool | None = None  # of `paper`: whether eliminated variables hear of the rest
+    weights: str | None = None  # file of `icgi train`; its network answers instead of the shipped
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.core < 1 or self.orders < 1 or (self.steps is not None and self.steps < 0):
+        given = (self.core, self.orders, None if self.steps is None else self.steps + 1)
+        if any(value is not None and value < 1 for value in given):
             raise IcgiError(
-                f"core={self.core}, orders={self.orders}, steps={self.steps}; give 1 or more "
-                "for core and orders, 0 or more for steps"
+                f"core={self.core}, orders={self.orders}, steps={self.steps}; give 1 or more for "
+                "core and orders, 0 or more for steps"
             )
         require_extra()
         require_device(self.device)
         # torch and weights are loaded here: this is start-up, no part of anybody's seconds
-        from icgi.neural.weights import is_shipped, shipped
+        self._network()
 
-        for name in ("paper",) if self.variant == "paper" else ("fast", "general"):
-            if is_shipped(f"icgi-{name}"):
-                shipped(f"icgi-{name}")
+    def _network(self) -> Any:
+        """Network that answers, with the switches that were asked for."""
+        from icgi.neural.weights import is_shipped, load_weights, shipped
+
+        if self.weights is not None:
+            found = load_weights(Path(self.weights))
+        else:
+            for name in ("paper",) if self.variant == "paper" else ("fast", "general"):
+                if is_shipped(f"icgi-{name}"):
+                    shipped(f"icgi-{name}")
+            found = shipped(f"icgi-{self.variant}")
+        wanted = {
+            "order": self.order, "factors": self.factors, "positions": self.positions,
+            "distribute": self.distribute, "core": self.core, "steps": self.steps,
+        }  # fmt: skip
+        changes = {key: value for key, value in wanted.items() if value is not None}
+        if self.variant == "fast" and self.weights is None:
+            changes.pop("core", None)
+        return switched(found, changes)
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Marginals of one model; a batch of one."""
@@ -83,15 +109,16 @@ class IcgiNetwork:
     ) -> list[Marginals]:
         from icgi.neural.weights import is_shipped, shipped
 
-        if PER_FACTOR[self.variant] * sum(m.n_factors for m in models) >= deadline.left:
+        if PER_FACTOR * sum(m.n_factors for m in models) >= deadline.left:
             return [unread(model) for model in models]
-        if self.variant == "paper":
-            from icgi.neural.paper_engine import paper_marginals
+        if self.variant == "paper" or self.weights is not None:
+            from icgi.neural.network_engine import network_marginals
 
-            # one stream for all: the shipped network draws nothing
-            return paper_marginals(
-                shipped("icgi-paper"), models, budget, rngs[0], self.steps, self.device, deadline
-            )
+            name = "paper" if self.weights is None else "icgi:weights"
+            return network_marginals(
+                self._network(), name, models, budget, rngs, deadline, self.orders or 1,
+                self.device,
+            )  # fmt: skip
         arrays = {k: a for k, model in enumerate(models) if (a := as_ising(model)) is not None}
         others = [k for k in range(len(models)) if k not in arrays]
         found: dict[int, Marginals] = {}
@@ -103,7 +130,8 @@ class IcgiNetwork:
             from icgi.neural.general_engine import general_marginals
 
             answers = general_marginals(
-                shipped("icgi-general").to(self.device), [models[k] for k in others], self.orders,
+                shipped("icgi-general").to(self.device), [models[k] for k in others],
+                self.orders or ORDERS,
                 [rngs[k] for k in others], table_bytes=budget.table_bytes, device=self.device,
                 deadline=deadline.share(len(others) / len(models)) if arrays else deadline,
             )  # fmt: skip
@@ -128,11 +156,130 @@ class IcgiNetwork:
             shipped("icgi-fast").to(self.device),
             [models[k] for k in arrays],
             list(arrays.values()),
-            Settings(self.core, self.orders, self.device),
+            Settings(self.core or CORE, self.orders or ORDERS, self.device),
             budget.table_bytes,
             deadline,
             [rngs[k] for k in arrays],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedNetwork:
+    """One of the networks that the paper compares with, trained on the same terms as ours."""
+
+    network: str  # which; the engine's name says it
+    weights: str | None = None  # file of `icgi train`, instead of the shipped weights
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        require_extra()
+        require_device(self.device)
+        self._networks()
+
+    def _networks(self) -> list[Any]:
+        from icgi.neural.weights import load_weights, shipped_seeds
+
+        if self.weights is not None:
+            return [load_weights(Path(self.weights))]
+        return shipped_seeds(self.network)[:1]
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Marginals of one model; a batch of one."""
+        return self.batch([model], budget, [rng])[0]
+
+    def batch(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        threads: int | None = None,
+    ) -> list[Marginals]:
+        """Marginals of many models; the seconds are those of an answer on average."""
+        from icgi.neural.network_engine import network_marginals
+
+        deadline = Deadline.after(budget.seconds * len(models))
+        if PER_FACTOR * sum(m.n_factors for m in models) >= deadline.left:
+            return [unread(model) for model in models]
+        size = sum(m.n_variables for m in models)
+        with torch_threads(1 if size < WORTH_THREADS else threads):
+            network = self._networks()[0]
+            return network_marginals(
+                network, self.network, models, budget, rngs, deadline, device=self.device
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """Networks of one kind that differ by their seeds: the mean, and how far they are apart.
+
+    The spread between networks is the standard error, as deep ensembles take it.
+    """
+
+    variant: Literal["direct-gnn", "icgi"] = "direct-gnn"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        require_extra()
+        require_device(self.device)
+        from icgi.neural.weights import shipped_seeds
+
+        shipped_seeds(self._kind)
+
+    @property
+    def _kind(self) -> str:
+        return "paper" if self.variant == "icgi" else self.variant
+
+    def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
+        """Marginals of one model; a batch of one."""
+        return self.batch([model], budget, [rng])[0]
+
+    def batch(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        threads: int | None = None,
+    ) -> list[Marginals]:
+        """Marginals of many models; the seconds are those of an answer on average."""
+        from icgi.neural.network_engine import network_marginals
+        from icgi.neural.weights import shipped_seeds
+
+        deadline = Deadline.after(budget.seconds * len(models))
+        size = sum(m.n_variables for m in models)
+        networks = shipped_seeds(self._kind)
+        with torch_threads(1 if size < WORTH_THREADS else threads):
+            members = [
+                network_marginals(
+                    network, self._kind, models, budget, rngs,
+                    deadline.share(1.0 / (len(networks) - k)), device=self.device,
+                )
+                for k, network in enumerate(networks)
+            ]  # fmt: skip
+        return [_mean(list(each)) for each in zip(*members, strict=True)]
+
+
+def _mean(members: list[Marginals]) -> Marginals:
+    """The members' mean, its spread as standard error, the worst status."""
+    probs = np.stack([m.probs for m in members])
+    worst = max((m.status for m in members), key=list(Status).index)
+    return Marginals(
+        probs.mean(0),
+        worst,
+        std_error=probs.std(0, ddof=1) if len(members) > 1 else None,
+        stats={"members": float(len(members))},
+    )
+
+
+def switched(network: Any, changes: dict[str, Any]) -> Any:
+    """Same weights under a configuration whose switches are changed; the network itself if none."""
+    if not changes:
+        return network
+    known = {f.name for f in dataclasses.fields(network.config)}
+    if unknown := set(changes) - known:
+        raise IcgiError(f"this network has no setting {', '.join(sorted(unknown))}")
+    other = copy.copy(network)
+    other.config = dataclasses.replace(network.config, **changes)
+    return other
 
 
 def require_extra() -> None:

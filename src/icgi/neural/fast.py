@@ -8,7 +8,7 @@ Where the algebra is exact (no spin had more than two neighbours when it went), 
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from icgi.clock import Deadline
 from icgi.neural.arrange import after_elimination
+from icgi.neural.batch import Batch, spins_of
 from icgi.neural.closed_form import (
     SMALL,
     bounded,
@@ -27,6 +28,7 @@ from icgi.neural.closed_form import (
 )
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes, edge_features
 from icgi.neural.heads import TiltedDirichletHead
+from icgi.neural.networks import Draws, normal
 from icgi.neural.pace import check
 from icgi.neural.precision import Precision
 from icgi.neural.shrink import bordered, positions, remaining, remaining_pairs, taken
@@ -34,6 +36,7 @@ from icgi.neural.spins import Spins
 
 ROW_FEATURES = 10
 SIGNALS = 4  # of how far a mean can be trusted, for the head
+MOST_JITTER = 0.5  # spread of the factors on elimination costs in training
 MOST_INPUT = 4.0  # half log-odds that tokens are given; beyond, gradients of atanh explode
 
 
@@ -47,6 +50,7 @@ class FastConfig:
     hidden: int = 32  # width of the corrections
     encode_every: int = 8  # eliminations between two re-encodings of what is left
     classes: int = 8  # distances that attention tells apart
+    core: int = 12  # spins that are summed at the end in training
 
 
 class _Live(NamedTuple):
@@ -92,6 +96,11 @@ class _Back(NamedTuple):
 class FastNetwork(nn.Module):
     """Dirichlet concentrations of every spin of a batch of Ising models."""
 
+    settings: ClassVar[type[Any]] = FastConfig
+    dirichlet: ClassVar[bool] = True
+    pairwise: ClassVar[bool] = True
+    recorded: ClassVar[bool] = True
+
     def __init__(self, config: FastConfig) -> None:
         super().__init__()
         self.config = config
@@ -112,7 +121,31 @@ class FastNetwork(nn.Module):
         self.head = TiltedDirichletHead(d, SIGNALS)
         self.precision = Precision()  # of several orders together; used by `engine.concentrations`
 
+    def refuse(self, largest_table: int, most_states: int, variables: int, arity: int) -> str:
+        """Why a model cannot be taken, or nothing."""
+        return "" if most_states <= 2 and arity <= 2 else "two states, at most two in a factor"
+
+    def prepare(self, batch: Batch) -> Spins:
+        """Couplings, fields and the first pass."""
+        return spins_of(batch)
+
+    def noise(self, models: int, variables: int) -> tuple[int, ...]:
+        """Noise on the cost of eliminating each spin, and how much of it there is."""
+        return models, variables + 1
+
     def forward(
+        self, form: Spins, draws: Draws | None = None, deadline: Deadline | None = None
+    ) -> Tensor:
+        """Concentrations (b n 2) of states +1 and −1; see `run`."""
+        jitter = None
+        if draws is not None:
+            spread = MOST_JITTER * draws.uniform[:, :1]
+            jitter = torch.exp(spread * normal(draws.uniform[:, 1:]))
+        alpha = self.run(form, min(self.config.core, form.fields.shape[1]), jitter, deadline)
+        padding = torch.stack([torch.ones_like(form.real), torch.zeros_like(form.real)], -1)
+        return torch.where(form.real[..., None] > 0, alpha, padding)
+
+    def run(
         self,
         spins: Spins,
         core: int,

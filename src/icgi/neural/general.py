@@ -5,14 +5,16 @@ exactly, then the others come back in reverse with marginals and covariances of 
 arrive as pair tables (`general_batch`). Where the algebra is exact, corrections are off.
 """
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from icgi.clock import Deadline
 from icgi.neural.arrange import after_elimination
+from icgi.neural.batch import Batch, tables_of
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
 from icgi.neural.general_algebra import (
     beliefs_of,
@@ -26,7 +28,7 @@ from icgi.neural.general_algebra import (
     star,
     strengths,
 )
-from icgi.neural.general_batch import Tables
+from icgi.neural.general_batch import MOST_STATES, Tables
 from icgi.neural.general_parts import (
     CLIP,
     EDGES,
@@ -40,10 +42,13 @@ from icgi.neural.general_parts import (
     moved_covariance,
     row_features,
 )
+from icgi.neural.networks import Draws, normal
 from icgi.neural.pace import check
 from icgi.neural.shrink import positions, taken
 from icgi.neural.shrink import remaining as rest
 
+MOST_JITTER = 0.5  # spread of the factors on elimination costs in training
+CORE_STATES = 1024  # configurations of what is summed at the end in training
 HALF = 0.01  # inexactness (the strengths of three edges multiplied) with half corrections
 TRUST = 0.5  # of a variable's own fields as its belief, while the rest of the model is not known
 
@@ -138,6 +143,11 @@ class _Back(NamedTuple):
 class GeneralNetwork(nn.Module):
     """Dirichlet concentrations of every variable of a batch of pairwise models of q states."""
 
+    settings: ClassVar[type[Any]] = GeneralConfig
+    dirichlet: ClassVar[bool] = True
+    pairwise: ClassVar[bool] = True
+    recorded: ClassVar[bool] = True
+
     def __init__(self, config: GeneralConfig) -> None:
         super().__init__()
         self.config = config
@@ -151,7 +161,31 @@ class GeneralNetwork(nn.Module):
         self.cross = CrossLayer(d, h, ROW_FEATURES)
         self.head = GeneralHead(d)
 
+    def refuse(self, largest_table: int, most_states: int, variables: int, arity: int) -> str:
+        """Why a model cannot be taken, or nothing."""
+        return "" if most_states <= MOST_STATES else f"variables of up to {MOST_STATES} states"
+
+    def prepare(self, batch: Batch) -> Tables:
+        """Dense pair tables."""
+        return tables_of(batch)
+
+    def noise(self, models: int, variables: int) -> tuple[int, ...]:
+        """Noise on the cost of eliminating each variable, and how much of it there is."""
+        return models, variables + 1
+
     def forward(
+        self, form: Tables, draws: Draws | None = None, deadline: Deadline | None = None
+    ) -> Tensor:
+        """Concentrations (b n k), zero for states that do not exist; see `run`."""
+        jitter = None
+        if draws is not None:
+            spread = MOST_JITTER * draws.uniform[:, :1]
+            jitter = torch.exp(spread * normal(draws.uniform[:, 1:]))
+        k, n = form.exists.shape[2], form.real.shape[1]
+        core = min(max(3, int(math.log(CORE_STATES) / math.log(k))), n)
+        return self.run(form, core, jitter, deadline)
+
+    def run(
         self,
         batch: Tables,
         core: int,

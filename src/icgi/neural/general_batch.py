@@ -63,6 +63,11 @@ class Tables:
         """Same batch elsewhere."""
         return Tables(*(getattr(self, f.name).to(device, dtype) for f in fields(self)))
 
+    @staticmethod
+    def joined(parts: "Sequence[Tables]") -> "Tables":
+        """One batch of many that are padded to the same size."""
+        return Tables(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Tables)))
+
     def __getitem__(self, index: Tensor | slice) -> "Tables":
         return Tables(*(getattr(self, f.name)[index] for f in fields(self)))
 

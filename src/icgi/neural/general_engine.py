@@ -90,7 +90,7 @@ def general_marginals(
         with torch.no_grad():
             for jitter in jitters:
                 try:
-                    alphas.append(network(batch, core, jitter, deadline).double().cpu().numpy())
+                    alphas.append(network.run(batch, core, jitter, deadline).double().cpu().numpy())
                 except OutOfTime:
                     break
         for b, m in enumerate(chosen):

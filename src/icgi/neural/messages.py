@@ -26,11 +26,11 @@ def dense_beliefs(tables: Tables, sweeps: int = SWEEPS) -> Tensor:
         weight = torch.exp(cavity.clamp(min=ABSENT))
         sent = torch.einsum("bixjy,bjyi->bixj", potential * linked, weight)
         sent = torch.log(sent + TINY) * (exists[..., None] * tables.adjacency[:, :, None])
-        sent = sent - (sent * exists[..., None]).sum(2, keepdim=True) / exists.sum(
-            2, keepdim=True
-        ).clamp(min=1.0)[..., None]
+        sent = (
+            sent
+            - (sent * exists[..., None]).sum(2, keepdim=True)
+            / exists.sum(2, keepdim=True).clamp(min=1.0)[..., None]
+        )
         sent = sent * (exists[..., None] * tables.adjacency[:, :, None])
         message = DAMPING * message + (1.0 - DAMPING) * sent
-    return torch.softmax(
-        torch.where(exists > 0, tables.unary + message.sum(3), ABSENT), -1
-    )
+    return torch.softmax(torch.where(exists > 0, tables.unary + message.sum(3), ABSENT), -1)

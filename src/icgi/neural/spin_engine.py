@@ -247,7 +247,7 @@ def _orders(
             break
         began = now()
         try:
-            alphas.append(network(spins, core, jitter, deadline))
+            alphas.append(network.run(spins, core, jitter, deadline))
         except OutOfTime:
             break
         took = now() - began
@@ -362,6 +362,6 @@ def orders_of(network: FastNetwork, spins: Spins, core: int, noise: Tensor) -> T
     noise z (o b n).
     """
     size = min(core, spins.fields.shape[1])
-    found = [network(spins, size)]
-    found += [network(spins, size, torch.exp(0.5 * draw)) for draw in noise.to(spins.fields)]
+    found = [network.run(spins, size)]
+    found += [network.run(spins, size, torch.exp(0.5 * draw)) for draw in noise.to(spins.fields)]
     return torch.stack(found)

@@ -6,6 +6,7 @@ treats the spins that are left as independent; what it finds (means and correlat
 tells the second pass, which the network corrects, how they move together.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -43,6 +44,11 @@ class Spins:
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Spins":
         """Same batch elsewhere."""
         return Spins(*(getattr(self, f.name).to(device, dtype) for f in fields(self)))
+
+    @staticmethod
+    def joined(parts: "Sequence[Spins]") -> "Spins":
+        """One batch of many that are padded to the same size."""
+        return Spins(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Spins)))
 
     def __getitem__(self, index: Tensor | slice) -> "Spins":
         return Spins(*(getattr(self, f.name)[index] for f in fields(self)))

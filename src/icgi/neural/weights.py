@@ -9,24 +9,16 @@ from typing import Any
 
 from torch import nn
 
-from icgi.errors import CheckpointError
-from icgi.neural.fast import FastConfig, FastNetwork
-from icgi.neural.general import GeneralConfig, GeneralNetwork
-from icgi.neural.paper import PaperConfig, PaperNetwork
-
-KINDS: dict[str, tuple[type[Any], type[Any]]] = {
-    "fast": (FastConfig, FastNetwork),
-    "general": (GeneralConfig, GeneralNetwork),
-    "paper": (PaperConfig, PaperNetwork),
-}
-"""Kind of network, as the file says it → its configuration and its module."""
+from icgi.errors import CheckpointError, IcgiError
+from icgi.neural.networks import NETWORKS, network_class
 
 
 def save_weights(path: Path, network: nn.Module) -> None:
     """Write weights and, with the ending `.json`, the configuration they belong to."""
     from safetensors.torch import save_file
 
-    kind = next(name for name, (_, made) in KINDS.items() if type(network) is made)
+    made = type(network)
+    kind = next(k for k, where in NETWORKS.items() if where == f"{made.__module__}:{made.__name__}")
     config: Any = network.config
     half = {name: value.half().contiguous() for name, value in network.state_dict().items()}
     save_file(half, path)
@@ -41,8 +33,8 @@ def load_weights(path: Path) -> Any:
 
     try:
         raw = json.loads(path.with_suffix(".json").read_text())
-        settings, module = KINDS[raw.pop("network")]
-        network: nn.Module = module(settings(**raw))
+        made: Any = network_class(raw.pop("network"))
+        network: nn.Module = made(made.settings(**raw))
         network.load_state_dict(load_file(path))
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
@@ -56,6 +48,19 @@ def load_weights(path: Path) -> Any:
 def shipped(name: str) -> Any:
     """Network shipped with the package, loaded once."""
     return load_weights(_file(name))
+
+
+@cache
+def shipped_seeds(kind: str) -> list[Any]:
+    """Networks of one kind that are shipped, one for each seed that they were trained with."""
+    folder = Path(str(files("icgi.neural"))) / "weights"
+    found = sorted(folder.glob(f"{kind}-seed*.safetensors"))
+    if not found:
+        raise IcgiError(
+            f"no weights of {kind} are shipped; train it (icgi train {kind} -o FOLDER) and give "
+            "the file: weights=FOLDER/weights.safetensors"
+        )
+    return [load_weights(path) for path in found]
 
 
 def is_shipped(name: str) -> bool:

@@ -1,109 +1,79 @@
-"""Reference marginals for training: small models exactly, others by tempering on a GPU."""
+"""Reference marginals of training models: exact where that is quick, tempering elsewhere.
 
-from dataclasses import dataclass, fields
+On a CPU this is `data.labels.label`, model by model. On a CUDA device spins are labelled in
+batches, by summing all states of small models and by the tempering kernel.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icgi.neural.closed_form import enumerate_core, half_logit
-from icgi.neural.spins import Spins, make_spins
-from icgi.sampling.gpu_batches import IsingBatch, Schedule, cupy
-from icgi.train.mixture import Dense
+from icgi.model.graph import FactorGraph, FloatArray
+from icgi.neural.batch import Batch, spins_of
+from icgi.neural.closed_form import enumerate_core
 
-LARGEST_EXACT = 16  # variables whose states are summed
+LARGEST_TABLE = 19.0  # log₂ entries of a junction tree that is quick; larger ones are sampled
+SECONDS = 2.0  # for sampling one model on a CPU
+LARGEST_SUM = 24  # spins whose states are all summed on a device
+SUMMED = 2**30  # states of all models that one run sums
+SEGMENTS, ENSEMBLES, REPLICAS = 8, 8, 16
 LAUNCH = 4096  # models that share one launch of the sampler
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Labelled:
-    """Models, reference p(s = +1), its cross-chain deviation ŝ, and short runs as context."""
+class Known(NamedTuple):
+    """Reference marginals of a model, and the deviation ŝ between independent ensembles."""
 
-    spins: Spins
-    up: Tensor  # b n
-    spread: Tensor  # b n
-    estimates: Tensor  # c b n    half log-odds of each kind of short run
-    reliabilities: Tensor  # c b n
-
-    def __getitem__(self, index: Tensor | slice) -> "Labelled":
-        return Labelled(
-            self.spins[index], self.up[index], self.spread[index],
-            self.estimates[:, index], self.reliabilities[:, index],
-        )  # fmt: skip
-
-    def to(self, device: torch.device | str) -> "Labelled":
-        """Same data elsewhere."""
-        return Labelled(*(getattr(self, f.name).to(device) for f in fields(self)))
+    probs: FloatArray  # n k
+    spread: FloatArray  # n    zero where exact
 
 
-def spins_of(models: Dense, device: torch.device | str = "cpu") -> Spins:
-    """Batch of models without context."""
-    j = torch.as_tensor(models.couplings).to(device)
-    h = torch.as_tensor(models.fields).to(device)
-    n = torch.as_tensor(models.sizes).to(device)
-    real = (torch.arange(h.shape[1], device=device) < n[:, None]).to(h.dtype)
-    return make_spins(j, h, real)
+def label(model: FactorGraph, rng: Generator) -> Known:
+    """Reference marginals of one model."""
+    from icgi.data.labels import Labelling
+    from icgi.data.labels import label as reference
+
+    found = reference(model, Labelling(log2_table=LARGEST_TABLE, seconds=SECONDS), rng)
+    spread = np.zeros(model.n_variables) if found.s_hat is None else found.s_hat
+    return Known(found.probs, spread)
 
 
-def label(
-    models: Dense,
-    sweeps: int,
-    context_sweeps: tuple[int, ...],
-    seed: int,
-    device: torch.device | str = "cpu",
-    ensembles: int = 4,
-) -> Labelled:
-    """Label models; those of up to 16 variables exactly, without a device.
-
-    Larger ones are tempered: the mean over `ensembles` independent chains is the reference, their
-    standard deviation is ŝ.
-    """
-    spins = spins_of(models, device)
-    if models.fields.shape[1] <= LARGEST_EXACT and not context_sweeps:
-        halves = (torch.split(x.double(), 64) for x in (spins.couplings, spins.fields))
-        parts = zip(*halves, strict=True)
+@torch.no_grad()
+def label_spins(batch: Batch, sweeps: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Reference p (b n 2) and ŝ (b n) of binary pairwise models, on the batch's CUDA device."""
+    spins = spins_of(batch)
+    n = spins.fields.shape[1]
+    if n <= LARGEST_SUM:
+        size = max(1, SUMMED // 2**n)
+        parts = zip(*(torch.split(x, size) for x in (spins.couplings, spins.fields)), strict=True)
         mean = torch.cat([enumerate_core(j, h)[0] for j, h in parts])
-        nothing = spins.fields.new_zeros(0, *spins.fields.shape)
-        up = (0.5 * (1.0 + mean)).to(spins.fields.dtype)
-        return Labelled(spins, up, torch.zeros_like(up), nothing, nothing)
-    chains = temper(models, sweeps, ensembles, seed).mean(2)  # b c n
-    up = torch.as_tensor(chains.mean(1), dtype=torch.float32)
-    spread = torch.as_tensor(chains.std(1, ddof=1), dtype=torch.float32)
-    known = [context(models, s, seed + 7919 * (k + 1)) for k, s in enumerate(context_sweeps)]
-    empty = torch.zeros(0, *up.shape)
-    return Labelled(
-        spins,
-        up.to(device),
-        spread.to(device),
-        torch.stack([e for e, _ in known]).to(device) if known else empty.to(device),
-        torch.stack([r for _, r in known]).to(device) if known else empty.to(device),
-    )
+        up, spread = 0.5 * (1.0 + mean), torch.zeros_like(mean)
+    else:
+        chains = _tempered(spins.couplings, spins.fields, sweeps, seed)
+        device = spins.fields.device
+        up = torch.as_tensor(chains.mean(1)).to(device)
+        spread = torch.as_tensor(chains.std(1, ddof=1)).to(device)
+    up = torch.where(batch.real > 0, up.clamp(0.0, 1.0), 1.0)  # rounding may leave the interval
+    return torch.stack([up, 1.0 - up], -1), spread * batch.real
 
 
-def context(models: Dense, sweeps: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Half log-odds and reliability (b n) of one short tempering run."""
-    segments = torch.as_tensor(temper(models, sweeps, 1, seed)[:, 0], dtype=torch.float32)  # b s n
-    error = segments.std(1) / segments.shape[1] ** 0.5
-    return half_logit(segments.mean(1).clamp(1e-3, 1.0 - 1e-3)), reliability(error)
+def _tempered(couplings: Tensor, fields: Tensor, sweeps: int, seed: int) -> NDArray[np.float32]:
+    """Mean of p(s = +1 | rest) of every chain (b c n)."""
+    from icgi.sampling.gpu_batches import IsingBatch, Schedule, cupy
 
-
-def reliability(error: Tensor) -> Tensor:
-    """log(1 + 1/(σ² + 10⁻⁴))/10 of a probability with standard error σ: 0.92 at best."""
-    return torch.log1p(1.0 / (error * error + 1e-4)) / 10.0
-
-
-def temper(
-    models: Dense, sweeps: int, ensembles: int, seed: int, replicas: int = 16
-) -> NDArray[np.float32]:
-    """Mean of p(s = +1 | rest) in every segment of every chain, b c s n."""
     cp = cupy()
-    burn, segments = int(0.3 * sweeps), 8
-    ladder = np.geomspace(0.1, 1.0, replicas)
-    schedule = Schedule(ladder, ensembles, burn, max(1, (sweeps - burn) // segments), segments)
+    burn = int(0.3 * sweeps)
+    ladder = np.geomspace(0.1, 1.0, REPLICAS)
+    length = max(1, (sweeps - burn) // SEGMENTS)
+    schedule = Schedule(ladder, ENSEMBLES, burn, length, SEGMENTS)
     parts = []
-    for k in range(0, len(models.fields), LAUNCH):
-        couplings = cp.asarray(models.couplings[k : k + LAUNCH])
-        batch = IsingBatch(couplings, cp.asarray(models.fields[k : k + LAUNCH]))
-        parts.append(batch.launch_up(schedule, seed + k).sums[..., 0])
+    for k in range(0, len(fields), LAUNCH):
+        part = slice(k, k + LAUNCH)
+        models = IsingBatch(
+            cp.asarray(couplings[part].cpu().numpy()), cp.asarray(fields[part].cpu().numpy())
+        )
+        parts.append(models.launch_up(schedule, seed + k).sums[..., 0].mean(2))
     return np.concatenate(parts).astype(np.float32)

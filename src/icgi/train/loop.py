@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,46 +17,12 @@ from torch import Tensor, nn
 from icgi.errors import CheckpointError
 from icgi.neural.weights import save_weights
 from icgi.train.config import TrainConfig, to_json
-from icgi.train.labels import Labelled
 from icgi.train.parallel import Group
-from icgi.train.spin_task import SpinTask, mean_error
+from icgi.train.task import Batches, Task
 
-__all__ = ["Batches", "Result", "Task", "mean_error", "run_task", "train"]
-
+MOST_SKIPPED = 0.02  # share of steps without a finite gradient that ends a run
 Report = Callable[[dict[str, Any]], None]
 Tick = Callable[[int, float], None]
-
-
-class Batches(Protocol):
-    """Batches of one bucket, in arrays that stay where they are."""
-
-    def draw(self, step: int, progress: float) -> None:
-        """Fill the arrays; what is drawn is a function of seed and step alone."""
-        ...
-
-
-class Task(Protocol):
-    """What is trained: a network, its batches, its loss, and how good it is."""
-
-    config: TrainConfig
-    device: torch.device
-    recorded: bool  # a step is the same sequence of kernels every time: a CUDA graph may repeat it
-
-    def network(self) -> nn.Module:
-        """Untrained network."""
-        ...
-
-    def batches(self, group: Group) -> Sequence[Any]:
-        """`Batches` of every bucket, this process's part of each."""
-        ...
-
-    def loss(self, network: nn.Module, batch: Any, late: Tensor) -> Tensor:
-        """Loss of the batch that was drawn; `late` is 1 once the paper's loss counts."""
-        ...
-
-    def validate(self, network: nn.Module) -> list[float]:
-        """MAE on every validation set; their geometric mean decides which weights are kept."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,26 +32,6 @@ class Result:
     network: Any
     history: list[dict[str, Any]]
     steps: int
-
-
-def train(
-    config: TrainConfig,
-    data: list[Labelled],
-    validation: list[tuple[Labelled, int]],
-    folder: Path,
-    report: Report = lambda line: None,
-    start: nn.Module | None = None,
-) -> Result:
-    """Train the fast network; see `run_task`.
-
-    Parameters
-    ----------
-    data
-        One labelled set per bucket of the configuration.
-    validation
-        Labelled sets and the size of the core to check them with.
-    """
-    return run_task(SpinTask(config, data, validation), folder, report, start)
 
 
 def run_task(
@@ -161,6 +107,7 @@ class _Run:
         self.history: list[dict[str, Any]] = []
         self.rate = torch.zeros((), device=self.device)
         self.late = torch.zeros((), device=self.device)
+        self.skipped = torch.zeros((), device=self.device)  # steps without a finite gradient
         cuda = self.device.type == "cuda"
         self.optimizer = torch.optim.AdamW(
             self.network.parameters(),
@@ -190,6 +137,7 @@ class _Run:
             torch.cuda.synchronize()
             self.steps = list(plain)
         self.network.load_state_dict(before)
+        self.skipped.zero_()
         for state in self.optimizer.state.values():  # capturing took steps at rate zero
             for value in state.values():
                 value.zero_()
@@ -218,10 +166,13 @@ class _Run:
             p.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         used = [p for p in self.network.parameters() if p.grad is not None]
+        norm = nn.utils.clip_grad_norm_(used, config.clip)
+        # a step whose gradient overflowed is skipped, counted and reported; no branch on the device
+        finite = torch.isfinite(norm)
+        self.skipped += 1.0 - finite.to(self.skipped.dtype)
         for p in used:
             if p.grad is not None:
-                torch.nan_to_num_(p.grad, 0.0, 0.0, 0.0)  # a rare overflow must not end the run
-        nn.utils.clip_grad_norm_(used, config.clip)
+                p.grad.copy_(torch.where(finite, torch.nan_to_num(p.grad), 0.0))
         self.optimizer.step()
         with torch.no_grad():
             averaged: list[Tensor] = list(self.average.parameters())
@@ -233,6 +184,13 @@ class _Run:
         """Validate the averaged weights and remember the best."""
         errors = self.task.validate(self.average)
         line = {"step": self.step, "loss": loss, "seconds": round(elapsed, 2), "mae": errors}
+        if skipped := int(self.skipped):
+            line["skipped"] = skipped
+            if skipped > MOST_SKIPPED * self.step + 1:
+                raise CheckpointError(
+                    f"{skipped} of {self.step} steps had no finite gradient; lower the rate, or "
+                    "look for models whose potentials are too large"
+                )
         self.history.append(line)
         self.stale += 1
         score = math.exp(sum(math.log(max(e, 1e-12)) for e in errors) / len(errors))
@@ -250,7 +208,7 @@ class _Run:
             "average": self.average.state_dict(),
             "best": self.best.state_dict(),
             "moments": moments,
-            "counters": (self.step, self.stale, self.best_mae),
+            "counters": (self.step, self.stale, self.best_mae, float(self.skipped)),
             "history": self.history,
         }
 
@@ -272,7 +230,8 @@ class _Run:
                         state[name].copy_(value)
                     else:
                         state[name] = value.clone()
-        self.step, self.stale, self.best_mae = saved["counters"]
+        self.step, self.stale, self.best_mae, skipped = saved["counters"]
+        self.skipped.fill_(skipped)
         self.history = saved["history"]
 
 

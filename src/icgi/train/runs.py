@@ -4,50 +4,26 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from icgi.errors import CheckpointError, IcgiError
-from icgi.neural.fast import FastConfig
-from icgi.neural.general import GeneralConfig
-from icgi.neural.paper import PaperConfig
+from icgi.kernels import cache_folder
+from icgi.neural.networks import NETWORKS, network_class
 from icgi.neural.weights import load_weights, save_weights
-from icgi.train import config as settings
-from icgi.train import general_task
-from icgi.train.general_run import GeneralJob
-from icgi.train.graph_run import GraphJob
-from icgi.train.labels import LARGEST_EXACT
+from icgi.train import evaluate
+from icgi.train.config import TrainConfig, load
+from icgi.train.examples import Examples, Recipe, made, of_sources, workers
 from icgi.train.loop import Report, Result, Tick, run_task
-from icgi.train.spin_run import SpinJob
-from icgi.train.workers import workers
+from icgi.train.presets import PRESETS
+from icgi.train.task import Task
 
 Say = Callable[[str], None]
-Table = dict[str, dict[str, float]]
 RESERVE = 45.0  # seconds of a limit on everything that are kept for measuring
-
-PRESETS: dict[str, Any] = {
-    **settings.PRESETS,
-    "general": general_task.GENERAL,
-    "general-tiny": general_task.TINY,
-}
-
-
-class Job(Protocol):
-    """What a kind of network needs around the common loop."""
-
-    def task(self, config: Any, pool: Executor | None, device: str, say: Say) -> Any:
-        """Draw and label the data."""
-        ...
-
-    def measure(
-        self, task: Any, network: Any, count: int, pool: Executor | None, say: Say
-    ) -> Table:
-        """Errors on test sets of so many models each."""
-        ...
+HELD = 5  # every fifth of a user's own models decides which weights are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,80 +34,119 @@ class Limits:
     total: float | None = None  # for everything; the schedule gets what preparing leaves
     rate: float | None = None
     seed: int | None = None
+    sources: tuple[str, ...] = ()
+    steps: int | None = None
 
 
-def configuration(name: str) -> Any:
-    """Return a preset, or the configuration stored in a file."""
+def configuration(name: str) -> TrainConfig:
+    """Return a preset, any network on equal terms, or the configuration stored in a file."""
     if name in PRESETS:
         return PRESETS[name]
+    if name in NETWORKS:
+        return TrainConfig(name)
     path = Path(name)
     if not path.is_file():
+        known = ", ".join(sorted({*PRESETS, *NETWORKS}))
         raise IcgiError(
-            f"{name} is neither a preset ({', '.join(PRESETS)}) nor a file; a run writes its "
+            f"{name} is neither a preset ({known}) nor a file; a run writes its "
             "configuration to train.json in its folder"
         )
     try:
-        raw = json.loads(path.read_text())
-        if raw.get("kind") == "general":
-            return general_task.from_raw({k: v for k, v in raw.items() if k != "kind"})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return load(path)
+    except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} is no training configuration ({error})") from None
-    return settings.load(path)
-
-
-def require_device(config: Any) -> None:
-    """Raise `IcgiError` where a run needs labels from a GPU and there is none."""
-    if isinstance(config.network, GeneralConfig) or torch.cuda.is_available():
-        return
-    spins = [b for b in config.buckets if b.kind == "spins"]
-    if config.context_sweeps or any(b.largest > LARGEST_EXACT for b in spins):
-        raise IcgiError(
-            "this run labels its models by tempering on a CUDA device, and there is none; on a "
-            "CPU take a tiny preset, or general"
-        )
-
-
-def job_of(config: Any) -> Job:
-    """Choose the kind of run by the network that is trained."""
-    if isinstance(config.network, FastConfig):
-        return SpinJob()
-    return GraphJob() if isinstance(config.network, PaperConfig) else GeneralJob()
 
 
 def run(
-    config: Any,
+    config: TrainConfig,
     out: Path,
-    limits: Limits,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
     start: Path | None = None,
     processes: int = 1,
     tests: int = 32,
     report: Report = lambda line: None,
     say: Say = lambda text: None,
     tick: Tick = lambda step, progress: None,
-) -> tuple[Result, Table]:
+) -> tuple[Result, evaluate.Table]:
     """Draw data, train, measure; everything is kept in the folder `out`.
 
     A checkpoint found there is continued, if it is of the same configuration.
     """
     began = time.perf_counter()
-    changes = {"rate": limits.rate, "seed": limits.seed, "seconds": limits.seconds}
-    config = dataclasses.replace(config, **{k: v for k, v in changes.items() if v is not None})
-    if limits.seconds is not None or limits.total is not None:
-        config = dataclasses.replace(config, steps=1_000_000)
+    config = changed(config, limits)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     first = None if start is None else load_weights(start)
-    if first is not None and first.config != config.network:
+    if first is not None and first.config != config.settings:
         raise CheckpointError(f"{start} holds a network of other sizes than this run trains")
-    job = job_of(config)
-    with workers(processes) as pool:
-        task = job.task(config, pool, device, say)
-        if limits.total is not None:
-            left = limits.total - (time.perf_counter() - began) - RESERVE
-            task.config = dataclasses.replace(config, seconds=max(left, 1.0))
-        result = run_task(task, out, report, first, tick)
-        if isinstance(job, SpinJob):
-            job.finish(task, result.network, pool)
-            save_weights(out / "weights.safetensors", result.network)
-        table = job.measure(task, result.network, tests, pool, say) if tests else {}
+    task = prepared_task(config, processes, device, say)
+    if limits.total is not None:
+        left = limits.total - (time.perf_counter() - began) - RESERVE
+        task.config = dataclasses.replace(config, seconds=max(left, 1.0))
+    result = run_task(task, out, report, first, tick)
+    finish(task, result.network)
+    save_weights(out / "weights.safetensors", result.network)
+    table = measure(result.network, task.validation, tests, say)
     (out / "results.json").write_text(json.dumps(table, indent=1))
     return result, table
+
+
+def changed(config: TrainConfig, limits: Limits) -> TrainConfig:
+    """Return a configuration with what a person asked for."""
+    wanted: dict[str, Any] = {
+        "rate": limits.rate, "seed": limits.seed, "seconds": limits.seconds,
+        "steps": limits.steps, "sources": limits.sources or None,
+    }  # fmt: skip
+    config = dataclasses.replace(config, **{k: v for k, v in wanted.items() if v is not None})
+    if limits.steps is None and (limits.seconds is not None or limits.total is not None):
+        config = dataclasses.replace(config, steps=1_000_000)
+    return config
+
+
+def prepared_task(config: TrainConfig, processes: int, device: str, say: Say) -> Task:
+    """Draw and label the training and validation sets, or read them from the cache."""
+    pairwise: bool = network_class(config.network).pairwise  # type: ignore[attr-defined]
+    cache = cache_folder().parent / "training"
+    if config.sources:
+        count = sum(bucket.count for bucket in config.buckets) // len(config.sources)
+        every = of_sources(config.sources, min(count, 2000), config.data_seed, pairwise, say)
+        numbers = torch.arange(len(every))
+        held = every[numbers[numbers % HELD == 0]].to(device)
+        shown = every[numbers[numbers % HELD != 0] if len(every) > 1 else numbers].to(device)
+        buckets = (dataclasses.replace(config.buckets[0], count=len(shown)),)
+        config = dataclasses.replace(config, buckets=buckets)
+        return Task(config, [shown], [held])
+    with workers(processes) as pool:
+        data = []
+        for k, bucket in enumerate(config.buckets):
+            recipe = Recipe(bucket.mixture, bucket.limits, bucket.count, config.data_seed + k)
+            data.append(made(recipe, pairwise, pool, device, cache))
+            say(f"{bucket.count} models of {bucket.mixture!r} labelled")
+    held_out: dict[str, Examples] = {}
+    for mixture in sorted({"any" if b.mixture == "any" else "wide" for b in config.buckets}):
+        held_out |= evaluate.validation_sets(mixture, config.validation, pairwise, device, cache)
+    return Task(config, data, list(held_out.values()))
+
+
+def finish(task: Task, network: Any) -> None:
+    """Let a network fit what it fits after training, on models that training did not see."""
+    if hasattr(network, "fit_precision"):
+        network.fit_precision(task.validation)
+
+
+def measure(network: Any, validation: list[Examples], tests: int, say: Say) -> evaluate.Table:
+    """Errors on the validation sets and on every test set."""
+    network.eval()
+    device = validation[0].reference.device
+    pairwise: bool = network.pairwise
+    cache = cache_folder().parent / "training"
+    table: evaluate.Table = {}
+
+    def add(name: str, data: Examples) -> None:
+        table[name] = evaluate.quality(network, data.to(device), 16).row()
+        say(f"{name}: " + " ".join(f"{key}={value:.4f}" for key, value in table[name].items()))
+
+    for k, part in enumerate(validation):
+        add(f"validation {k}", part)
+    for name in evaluate.TESTS if tests else ():
+        add(name, evaluate.test_set(name, tests, pairwise, cache))
+    return table

@@ -6,16 +6,20 @@ the engines, in the contract and invariance tests and in the tables.
 
 import importlib
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from icgi.clock import Deadline
-from icgi.neural.batch import Batch
+
+if TYPE_CHECKING:
+    from icgi.neural.batch import Batch
 
 NETWORKS: dict[str, str] = {
     "paper": "icgi.neural.networks.paper:PaperNetwork",
+    "fast": "icgi.neural.fast:FastNetwork",
+    "general": "icgi.neural.general:GeneralNetwork",
 }
 """Name → module and class; imported only when asked for."""
 
@@ -40,7 +44,7 @@ class Network(Protocol):
         """Why a model cannot be taken, or nothing; arity and states of its largest factor."""
         ...
 
-    def prepare(self, batch: Batch) -> Any:
+    def prepare(self, batch: "Batch") -> Any:
         """Form that `forward` reads; `form[index]` are some of its models."""
         ...
 
@@ -69,4 +73,5 @@ def gumbel(uniform: Tensor) -> Tensor:
 
 def normal(uniform: Tensor) -> Tensor:
     """Normal noise from uniform noise."""
-    return torch.erfinv(2.0 * uniform.clamp(1e-6, 1.0 - 1e-6) - 1.0) * 2.0**0.5
+    found: Tensor = torch.special.ndtri(uniform.clamp(1e-6, 1.0 - 1e-6))
+    return found

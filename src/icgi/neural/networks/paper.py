@@ -2,12 +2,13 @@
 
 A Graph Transformer encodes the model. One variable after the other is chosen and eliminated; the
 factor that it leaves behind is a tensor train whose first bond states are the exact star
-Σ_v ψ_v Π_k ψ_vk and whose further ones are predicted; fill-in and distances are updated, and what is
-left is encoded again. A distribute pass brings the variables back in reverse, and a Dirichlet head
-answers. Learned parts start small or at zero: untrained, this is elimination in closed form.
+Σ_v ψ_v Π_k ψ_vk and whose further ones are predicted; fill-in and distances are updated, and what
+is left is encoded again. A distribute pass brings the variables back in reverse, and a Dirichlet
+head answers. Learned parts start small or at zero: untrained, this is elimination in closed form.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -18,10 +19,9 @@ from torch.nn import functional
 from icgi.clock import Deadline
 from icgi.errors import CheckpointError
 from icgi.neural import closed_form
-from icgi.neural.arrange import after_elimination
+from icgi.neural.arrange import DIFFUSIONS, after_elimination, heat_kernels
 from icgi.neural.batch import Batch, spins_of, tables_of
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
-from icgi.neural.encoder_paper import DIFFUSIONS, heat_kernels
 from icgi.neural.general import share
 from icgi.neural.general_algebra import (
     TINY,
@@ -82,6 +82,7 @@ class PaperConfig:
     distances: int = 66  # told apart by the bias b(d): 0 … 64 and beyond
     encode_every: int = 4  # eliminations between two encodings of what is left
     core: int = 3  # variables left when elimination stops, all of whose states are summed
+    steps: int | None = None  # most variables to eliminate; belief propagation answers the rest
     order: Order = "least-loss"  # at test
     train_order: Order = "learned"
     factors: Factor = "train"
@@ -106,6 +107,13 @@ class Form:
     tables: Tables
     first: Tensor  # b n k    marginals: the closed form's for spins, else belief propagation's
     correlation: Tensor  # b n n    of spins; zero for models of more states
+    kernels: Tensor  # b n n t    static encodings, where the network reads them; else t = 0
+
+    @staticmethod
+    def joined(parts: "Sequence[Form]") -> "Form":
+        """One form of many that are padded to the same size."""
+        others = (torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Form)[1:])
+        return Form(Tables.joined([p.tables for p in parts]), *others)
 
     def __getitem__(self, index: Tensor | slice) -> "Form":
         return Form(*(getattr(self, f.name)[index] for f in fields(self)))
@@ -205,12 +213,15 @@ class PaperNetwork(nn.Module):
         tables = tables_of(batch)
         b, n, k = batch.sizes
         nothing = tables.adjacency.new_zeros(b, n, n)
+        static = nothing[..., None][..., :0]
+        if self.config.positions == "laplacian":
+            static = heat_kernels(tables.adjacency)
         if k > 2 or not self.config.two_passes:
-            return Form(tables, dense_beliefs(tables), nothing)
+            return Form(tables, dense_beliefs(tables), nothing, static)
         spins = spins_of(batch)
         up = 0.5 * (1.0 + spins.mean)
         first = torch.stack([up, 1.0 - up], -1) * batch.states
-        return Form(tables, first / first.sum(-1, keepdim=True), spins.correlation)
+        return Form(tables, first / first.sum(-1, keepdim=True), spins.correlation, static)
 
     def noise(self, models: int, variables: int) -> tuple[int, ...]:
         """Noise on the choice of the variable at each step."""
@@ -232,7 +243,10 @@ class PaperNetwork(nn.Module):
         lost = torch.zeros_like(live.real[:, :1])  # b 1    inexactness of all steps
         started = torch.zeros_like(live.real[:, 0])  # b    1 once padding is gone
         tape: list[_Gone] = []
-        for t in range(live.real.shape[1] - self.config.core):
+        steps = live.real.shape[1] - self.config.core
+        if self.config.steps is not None:
+            steps = min(steps, self.config.steps)
+        for t in range(steps):
             check(deadline)
             if t and t % self.config.encode_every == 0:
                 live = self._encode_again(live, started)
@@ -259,9 +273,7 @@ class PaperNetwork(nn.Module):
         known = [torch.log(first + SMALLEST) * x.exists, first]
         per_state = torch.stack([*input_states(x.unary, x.exists), *known], -1)
         tokens = self.embed(torch.cat([per_state, per_variable], -1))
-        links = [x.adjacency, x.distances, form.correlation]
-        if self.config.positions == "laplacian":
-            links += heat_kernels(x.adjacency).unbind(-1)
+        links = [x.adjacency, x.distances, form.correlation, *form.kernels.unbind(-1)]
         ids = torch.arange(x.real.shape[1], device=tokens.device).to(tokens.dtype)
         singles = torch.stack([x.real, ids.expand_as(x.real)], -1)
         fixed = torch.cat([x.exists, first, singles], -1)
@@ -374,9 +386,7 @@ class PaperNetwork(nn.Module):
         distances = left.links[..., 1]
         if self.config.positions != "static":
             distances = after_elimination(distances, links[..., 1])
-        stacked = torch.cat(
-            [torch.stack([adjacency, distances], -1), left.links[..., 2:]], -1
-        )
+        stacked = torch.cat([torch.stack([adjacency, distances], -1), left.links[..., 2:]], -1)
         gone = _Gone(row, present, left.ids, unary, own, fixed[:, :k], fixed[:, k:-2],
                      fixed[:, -1].long(), exact.weight)  # fmt: skip
         left = left._replace(
@@ -424,7 +434,11 @@ class PaperNetwork(nn.Module):
     ) -> Tensor:
         """Concentrations of all variables, in their original order."""
         total = live.unary.shape[1] + len(tape)
-        states, found = live.states, enumerate_core(live.tables, live.unary)
+        states = live.states
+        if live.unary.shape[1] <= self.config.core:
+            found = enumerate_core(live.tables, live.unary)
+        else:
+            found = _rest_by_messages(live)
         tokens = live.tokens + self._news(found[0], live.first, states)
         alpha = self.head(tokens, found[0], states, lost)
         marginals = alpha / alpha.sum(-1, keepdim=True)
@@ -445,9 +459,7 @@ class PaperNetwork(nn.Module):
         everyone = torch.arange(total, device=alpha.device).expand_as(back.ids)
         return alpha.gather(1, positions(back.ids, everyone, total)[:, :, None].expand_as(alpha))
 
-    def _put_back(
-        self, gone: _Gone, back: _Back, lost: Tensor, total: int
-    ) -> tuple[_Back, Tensor]:
+    def _put_back(self, gone: _Gone, back: _Back, lost: Tensor, total: int) -> tuple[_Back, Tensor]:
         """One variable in front of those that are back, and its concentrations (b 1 k)."""
         place = positions(gone.left, back.ids, total)
         k = gone.row.shape[2]
@@ -477,6 +489,17 @@ class PaperNetwork(nn.Module):
         before = torch.log(first + SMALLEST) * states
         out: Tensor = self.found(torch.stack([log, p, log - before, p - first], -1))
         return out
+
+
+def _rest_by_messages(live: _Live) -> tuple[Tensor, Tensor]:
+    """Marginals and covariances, those of different variables unknown, of what is left."""
+    distances = live.links[..., 1]
+    left = Tables(live.tables, live.unary, live.states, live.real, live.real,
+                  live.links[..., 0], distances, live.unary, live.real)  # fmt: skip
+    p = dense_beliefs(left)
+    own = torch.diag_embed(p) - p[..., None] * p[:, :, None]  # b n k k
+    same = torch.eye(p.shape[1], device=p.device, dtype=p.dtype)[:, None, :, None]
+    return p, own[:, :, :, None] * same
 
 
 def _pairs(present: Tensor) -> Tensor:
@@ -524,9 +547,7 @@ def _project(
     return tables, (force + on_other)[..., None] * s
 
 
-def _restored(
-    row: Tensor, unary: Tensor, back: _Back, present: Tensor
-) -> tuple[Tensor, Tensor]:
+def _restored(row: Tensor, unary: Tensor, back: _Back, present: Tensor) -> tuple[Tensor, Tensor]:
     """p(x_v) (b v) of a variable that is put back, and its covariances (b v n k)."""
     if unary.shape[1] > 2:
         return restore(row, unary, back.marginals, back.covariance, present)

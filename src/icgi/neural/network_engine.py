@@ -1,0 +1,206 @@
+"""Any network of the dictionary as part of an engine: models in, concentrations out.
+
+States that cannot occur leave a model before a network sees it, and get exactly zero. Models of
+similar size share a batch. Past the deadline an answer is what was known before the network.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from icgi.clock import Deadline
+from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.inference import Budget, Marginals, Status
+from icgi.model.graph import FactorGraph, FloatArray
+from icgi.neural import doubt
+from icgi.neural.batch import Prepared, collate, prepared
+from icgi.neural.networks import Draws
+from icgi.neural.pace import OutOfTime, check, unary_beliefs
+from icgi.neural.possible import possible_states
+
+LARGEST_BATCH = 128
+SINGLE = 4  # bytes
+LARGEST_TABLE = 2**20  # entries of one padded factor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """A model as a network takes it."""
+
+    number: int
+    part: Prepared
+    bytes: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """What models of one batch should have in common: states, variables."""
+        return max(self.part.cards, default=1), len(self.part.unary)
+
+
+def network_marginals(
+    network: Any,
+    name: str,
+    models: Sequence[FactorGraph],
+    budget: Budget,
+    rngs: Sequence[Generator],
+    deadline: Deadline,
+    orders: int = 1,
+    device: str = "cpu",
+) -> list[Marginals]:
+    """Marginals of many models, averaged over elimination orders where the network has several.
+
+    Raises
+    ------
+    UnsupportedModelError
+        Where the network cannot take a model, before anything is computed.
+    BudgetError
+        Where a single model needs more memory than the budget has.
+    """
+    network = network.to(device).eval()
+    answers: dict[int, Marginals] = {}
+    jobs: list[_Job] = []
+    for k, model in enumerate(models):
+        alive = possible_states(model, deadline)
+        answers[k] = _known_before(model, unary_beliefs(model, alive))
+        try:
+            jobs.append(_job(network, name, k, prepared_model(network, model, alive), budget))
+        except OutOfTime:
+            continue
+    for batch in _batches(jobs, budget):
+        try:
+            found = _solve(network, batch, rngs, deadline, orders, device)
+        except OutOfTime:
+            continue
+        for job, alphas, first in zip(batch, *found, strict=True):
+            model = models[job.number]
+            answers[job.number] = _answer(name, model, job, alphas, first, orders)
+    return [answers[k] for k in range(len(models))]
+
+
+def prepared_model(network: Any, model: FactorGraph, alive: np.ndarray) -> Prepared:
+    """Lists of a model as the network takes them."""
+    return prepared(model, alive, network.pairwise)
+
+
+def _job(network: Any, name: str, number: int, part: Prepared, budget: Budget) -> _Job:
+    k, n = max(part.cards, default=1), len(part.unary)
+    arity = max((len(scope) for scope, _ in part.factors), default=1)
+    largest = k**arity
+    why = network.refuse(largest, k, n, arity)
+    if not why and arity > 2 and largest > LARGEST_TABLE:
+        why = f"factors of up to {LARGEST_TABLE} entries, padded to the largest variable"
+    if why:
+        raise UnsupportedModelError(
+            f"{name} takes {why}; this model has {n} variables of up to {k} states and factors of "
+            f"up to {arity} variables; use the engine lbp or pt, or jt for an exact answer"
+        )
+    need = bytes_needed(network, part)
+    if need > budget.table_bytes:
+        raise BudgetError(
+            f"{name} needs {need / 1e6:.0f} MB for a model of {n} variables of up to {k} states, "
+            f"the budget is {budget.table_bytes / 1e6:.0f} MB; give a larger memory budget, or use "
+            "the engine lbp"
+        )
+    return _Job(number, part, need)
+
+
+def bytes_needed(network: Any, part: Prepared) -> int:
+    """Predict the memory of one model: pairs where they are dense, else messages of factors."""
+    k, n = max(2, *part.cards) if part.cards else 2, max(len(part.unary), 3)
+    d = network.config.features if hasattr(network.config, "features") else 64
+    heads = getattr(network.config, "heads", 1)
+    tokens = 24 * n * k * d
+    if network.pairwise:
+        return int(SINGLE * ((n * k) ** 2 * (48 + 6 * heads) + tokens))
+    lists = sum(len(scope) * k * (k ** (len(scope) - 1) * 4 + 6 * d) for scope, _ in part.factors)
+    return int(SINGLE * (tokens + 2 * lists))
+
+
+def _batches(jobs: Sequence[_Job], budget: Budget) -> list[list[_Job]]:
+    """Models of similar size together, each batch within the budget's memory."""
+    groups: list[list[_Job]] = []
+    for job in sorted(jobs, key=lambda job: job.shape, reverse=True):
+        if groups:
+            first = groups[-1][0]
+            alike = job.shape[0] == first.shape[0] and 4 * job.shape[1] >= 3 * first.shape[1]
+            room = (len(groups[-1]) + 1) * first.bytes <= budget.table_bytes
+            if alike and room and len(groups[-1]) < LARGEST_BATCH:
+                groups[-1].append(job)
+                continue
+        groups.append([job])
+    return groups
+
+
+def _solve(
+    network: Any, batch: list[_Job], rngs: Sequence[Generator], deadline: Deadline, orders: int,
+    device: str,
+) -> tuple[list[FloatArray], list[FloatArray | None]]:  # fmt: skip
+    """Concentrations of every order (o n k) of each model, and what a first pass found (n k)."""
+    check(deadline)
+    models = collate([job.part for job in batch]).to(device)
+    b, n, _ = models.sizes
+    alphas: list[Tensor] = []
+    with torch.no_grad():
+        form = network.prepare(models)
+        shape = network.noise(1, n)
+        for order in range(orders if shape else 1):
+            draws = None
+            if order:
+                uniform = np.stack([rngs[job.number].random(shape[1:]) for job in batch])
+                one = torch.ones((), device=device)
+                draws = Draws(torch.from_numpy(uniform).float().to(device), one)
+            try:
+                alphas.append(network(form, draws, deadline))
+            except OutOfTime:
+                if not alphas:
+                    raise
+                break
+    first = getattr(form, "first", None)
+    stacked = torch.stack(alphas, 1).double().cpu().numpy()  # b o n k
+    before = [None] * b if first is None else list(first.double().cpu().numpy())
+    return list(stacked), before
+
+
+def _answer(
+    name: str, model: FactorGraph, job: _Job, alphas: FloatArray, first: FloatArray | None,
+    orders: int,
+) -> Marginals:  # fmt: skip
+    each = np.stack([_over_states(model, job.part, alpha) for alpha in alphas])
+    alpha = each.mean(0)
+    p = each / each.sum(-1, keepdims=True)
+    mean = alpha / alpha.sum(1, keepdims=True)
+    spread = p.std(0, ddof=1) if len(each) > 1 else np.zeros_like(alpha)
+    if first is None:
+        before = unary_beliefs(model, job.part.alive)
+    else:
+        before = _over_states(model, job.part, first)
+        before = before / before.sum(1, keepdims=True)
+    signs = doubt.Signs(alpha, spread, np.abs(mean - before), *doubt.strengths_of(model))
+    alpha, error = doubt.stated(doubt.kind_of(name, len(each)), signs)
+    return Marginals(
+        alpha / alpha.sum(1, keepdims=True),
+        Status.ESTIMATED if len(each) in (1, orders) else Status.BUDGET_SPENT,
+        concentration=alpha,
+        std_error=error,
+        stats={"orders": float(len(each))} if orders > 1 else {},
+    )
+
+
+def _over_states(model: FactorGraph, part: Prepared, values: FloatArray) -> FloatArray:
+    """Values of the model's own variables over all their states, zero for impossible ones."""
+    found = np.zeros((model.n_variables, model.max_states))
+    for i, alive in enumerate(part.alive):
+        found[i, alive] = values[i, : alive.sum()]
+    return found
+
+
+def _known_before(model: FactorGraph, p: FloatArray) -> Marginals:
+    alpha, error = doubt.unknown(p)
+    return Marginals(
+        p, Status.BUDGET_SPENT, concentration=alpha, std_error=error, stats={"orders": 0.0}
+    )

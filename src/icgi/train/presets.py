@@ -1,0 +1,60 @@
+"""Training runs by name: what the shipped networks were trained with, and small ones for tests."""
+
+import dataclasses
+
+from icgi.neural.networks import NETWORKS
+from icgi.neural.networks.paper import PaperConfig
+from icgi.train.config import Bucket, TrainConfig, tiny
+from icgi.train.kinds import Limits
+
+EQUAL = TrainConfig("paper")
+"""Equal terms: 200,000 models of 10 to 24 variables with exact labels, once, in batches of 64."""
+
+PAPER_SIZES = PaperConfig(
+    features=256, heads=8, layers=6, rank=16, encode_every=1, order="min-degree"
+)
+
+PAPER_SCHEDULE = TrainConfig(
+    "paper",
+    PAPER_SIZES,
+    steps=200_000,
+    batch=32,
+    rate=3e-4,
+    warm_up=2000,
+    momenta=(0.9, 0.999),
+    average=0.999,
+    loss="paper",
+    validate_every=1000,
+)
+"""The paper's sizes, loss and schedule to the letter, for a run of days."""
+
+
+def _ablation(loss: str = "both", **switches: object) -> TrainConfig:
+    settings = PaperConfig(**switches)  # type: ignore[arg-type]
+    return dataclasses.replace(EQUAL, settings=settings, loss=loss)  # type: ignore[arg-type]
+
+
+PRESETS: dict[str, TrainConfig] = {
+    "tiny": tiny("paper", features=16, heads=2, layers=1, hidden=16, rank=4),
+    "paper-schedule": PAPER_SCHEDULE,
+    # ablations of the paper on equal terms
+    "paper-star": _ablation(factors="star"),
+    "paper-free": _ablation(factors="free"),
+    "paper-static": _ablation(positions="static"),
+    "paper-laplacian": _ablation(positions="laplacian"),
+    "paper-no-distance": _ablation(positions="none"),
+    "paper-random-order": _ablation(order="random", train_order="random"),
+    "paper-no-distribute": _ablation(distribute=False),
+    "paper-no-calibration": dataclasses.replace(EQUAL, gamma=0.0),
+    "paper-loss": dataclasses.replace(EQUAL, loss="paper"),
+    "any": dataclasses.replace(
+        EQUAL,
+        buckets=(
+            Bucket(share=2),
+            Bucket("any", Limits(8, 16, most=4, variables=20, states=4), 40_000),
+        ),
+    ),
+}
+"""Name → run; besides these every network can be trained by its name, on equal terms."""
+
+PRESETS |= {f"{name}-tiny": tiny(name) for name in NETWORKS if name != "paper"}
