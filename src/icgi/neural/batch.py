@@ -126,18 +126,24 @@ def prepared(
         form = pair_form(model, alive=alive, deadline=deadline)
         return Prepared(form.unary, tuple(form.pairs.items()), alive)
     columns = [np.flatnonzero(alive[i, :c]) for i, c in enumerate(model.cards)]
+    whole = [len(column) == c for column, c in zip(columns, model.cards, strict=True)]
     unary = [np.zeros(len(c)) for c in columns]
     merged: dict[tuple[int, ...], FloatArray] = {}
     for scope, table in zip(model.scopes, model.log_tables, strict=True):
         check(deadline)
-        kept = table[np.ix_(*(columns[i] for i in scope))] if scope else table
+        if not scope:
+            continue
+        kept = (
+            table if all(whole[i] for i in scope) else table[np.ix_(*(columns[i] for i in scope))]
+        )
         kept = np.maximum(kept - kept.max(), FLOOR)
         if len(scope) == 1:
-            unary[scope[0]] = unary[scope[0]] + kept
-        elif scope:
-            order = np.argsort(scope)
-            key = tuple(scope[a] for a in order)
-            merged[key] = merged.get(key, 0.0) + kept.transpose(order)
+            unary[scope[0]] += kept
+            continue
+        key = tuple(sorted(scope))
+        if key != scope:
+            kept = kept.transpose(np.argsort(scope))
+        merged[key] = merged[key] + kept if key in merged else kept
     return Prepared(tuple(unary), tuple(merged.items()), alive)
 
 

@@ -18,6 +18,8 @@ def possible_states(model: FactorGraph, deadline: Deadline = NEVER) -> BoolArray
     variable without a state (singleton arc consistency). Raises `EvidenceError` where nothing is
     possible.
     """
+    if not any(np.isneginf(table.min(initial=0.0)) for table in model.log_tables):
+        return all_states(model)
     alive = propagate(model, all_states(model))
     entries = sum(table.size for table in model.log_tables)
     constrained = {

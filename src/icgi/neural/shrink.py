@@ -11,12 +11,11 @@ def taken(x: Tensor, pick: Tensor) -> Tensor:
 
 
 def remaining(x: Tensor, pick: Tensor) -> Tensor:
-    """All entries of axis 1 but the chosen one, whose place the first entry takes.
-
-    Selection by `where` has a cheap and deterministic gradient, unlike gathering by index.
-    """
-    moved = pick[:, 1:].bool().view(pick.shape[0], -1, *[1] * (x.ndim - 2))
-    return torch.where(moved, x[:, :1], x[:, 1:])
+    """All entries of axis 1 but the chosen one, whose place the first entry takes."""
+    b, n = pick.shape
+    place = torch.arange(1, n, device=x.device)
+    index = torch.where(pick[:, 1:] > 0, 0, place).view(b, n - 1, *[1] * (x.ndim - 2))
+    return x.gather(1, index.expand(b, n - 1, *x.shape[2:]))
 
 
 def remaining_pairs(x: Tensor, pick: Tensor) -> tuple[Tensor, Tensor]:

@@ -416,9 +416,8 @@ class PaperNetwork(nn.Module):
             wider = _wider(exact, step)
             added = on[..., None, None] * (new_tables(wider) - new_tables(exact))
         if states.shape[2] == 2:
-            field = 0.5 * (unary[:, 0] - unary[:, 1]) + 0.5 * amount * (
-                step.unary[:, 0] - step.unary[:, 1]
-            )
+            s = closed_form.signs_like(unary)
+            field = 0.5 * ((unary + amount[:, None] * step.unary) * s).sum(-1)
             bond = torch.exp(on[..., 0] * step.bond)
             correlation = left.links[..., 2] * (bond[:, :, None] * bond[:, None])
             new, force = _project(row, field, beliefs, present, correlation)
@@ -532,14 +531,12 @@ def _project(
     row: Tensor, field: Tensor, beliefs: Tensor, present: Tensor, correlation: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Closed form of spins as tables (b n 2 n 2) and fields (b n 2), without their product."""
+    coupling, on_own, on_other = (row.flatten(2) @ _basis(row)).unbind(-1)
     s = closed_form.signs_like(field)
-    on_own = 0.25 * (row[:, :, 0] - row[:, :, 1]).sum(-1)
-    on_other = 0.25 * (row[..., 0] - row[..., 1]).sum(-1)
-    coupling = 0.25 * (row[:, :, 0, 0] - row[:, :, 0, 1] - row[:, :, 1, 0] + row[:, :, 1, 1])
     force, new = closed_form.project(
         coupling * present,
         field + (on_own * present).sum(1),
-        beliefs[..., 0] - beliefs[..., 1],
+        (beliefs * s).sum(-1),
         present,
         correlation,
     )
@@ -547,18 +544,22 @@ def _project(
     return tables, (force + on_other)[..., None] * s
 
 
+def _basis(like: Tensor) -> Tensor:
+    """Coupling, field of the first and field of the second spin of a flat 2×2 table (4 3)."""
+    rows = (0.25, 0.25, 0.25, -0.25, 0.25, -0.25, -0.25, -0.25, 0.25, 0.25, -0.25, -0.25)
+    return closed_form.constant(rows, like.device, like.dtype).view(4, 3)
+
+
 def _restored(row: Tensor, unary: Tensor, back: _Back, present: Tensor) -> tuple[Tensor, Tensor]:
     """p(x_v) (b v) of a variable that is put back, and its covariances (b v n k)."""
     if unary.shape[1] > 2:
         return restore(row, unary, back.marginals, back.covariance, present)
     s = closed_form.signs_like(unary)
-    t = row * present[:, :, None, None]
-    coupling = 0.25 * (t[:, :, 0, 0] - t[:, :, 0, 1] - t[:, :, 1, 0] + t[:, :, 1, 1])
     half, cov = closed_form.restore(
-        coupling,
-        (0.5 * (unary[:, 0] - unary[:, 1])).clamp(-40.0, 40.0),
-        back.marginals[..., 0] - back.marginals[..., 1],
-        4.0 * back.covariance[:, :, 0, :, 0],
+        (row.flatten(2) @ _basis(row)[:, 0]) * present,
+        (0.5 * (unary * s).sum(-1)).clamp(-40.0, 40.0),
+        (back.marginals * s).sum(-1),
+        torch.einsum("bnxmy,x,y->bnm", back.covariance, s, s),
     )
     p = torch.sigmoid(2.0 * half[:, None] * s)
     return p, 0.25 * cov[:, None, :, None] * (s[:, None, None] * s)
@@ -630,7 +631,9 @@ class Corrections(nn.Module):
         both = (own_states[:, None, :, None] * near[:, :, None])[..., None]  # b n v k 1
         hidden = hidden * both
         pair = self.pair(hidden) * both
-        mean = pair[..., 2:].sum((2, 3)) / both.sum((2, 3)).clamp(min=1.0)  # b n 3
+        table, push, *whole = pair.unbind(-1)
+        mean = torch.stack(whole, -1).sum((2, 3)) / both.sum((2, 3)).clamp(min=1.0)  # b n 3
+        trust, gate, bond = mean.clamp(-3.0, 3.0).unbind(-1)
         count = own_states.sum(-1)[:, None, None]  # b 1 1
         on_state = hidden.sum(2) / count[..., None]  # b n k c
         pooled = (own * own_states[..., None]).sum(1) / count[:, 0]  # b d
@@ -639,13 +642,13 @@ class Corrections(nn.Module):
         scale = cores.sum(-1, keepdim=True) / states.sum(-1)[:, :, None, None]
         cores = torch.where(present[:, :, None, None] > 0, cores / (scale + TINY), 1.0)
         return _Step(
-            table=pair[..., 0],
+            table=table,
             unary=self.single(own)[..., 0] * own_states,
             tilt=self.tilt(others)[..., 0] * states,
-            trust=mean[..., :1].clamp(-3.0, 3.0),
-            gate=mean[..., 1].clamp(-3.0, 1.0),
-            bond=mean[..., 2].clamp(-3.0, 1.0),
-            force=pair[..., 1].sum(2) / count,
+            trust=trust[..., None],
+            gate=gate.clamp(max=1.0),
+            bond=bond.clamp(max=1.0),
+            force=push.sum(2) / count,
             cores=cores,
             share=self.share(pooled).clamp(-6.0, 6.0),
             message=self.message(on_state),
