@@ -14,7 +14,10 @@ from torch import Tensor
 from icgi.clock import Deadline
 from icgi.neural.batch import Batch
 
-NETWORKS: dict[str, str] = {}
+NETWORKS: dict[str, str] = {
+    "bpnn": "icgi.neural.networks.bpnn:BPNN",
+    "direct-gnn": "icgi.neural.networks.direct_gnn:DirectGNN",
+}
 """Name → module and class; imported only when asked for."""
 
 
