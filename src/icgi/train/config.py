@@ -34,15 +34,15 @@ class TrainConfig:
     seed: int = 0  # of weights, order of models, noise
     sources: tuple[str, ...] = ()  # the user's own sets or families, instead of the buckets'
     validation: int = 256  # models of each validation set
-    steps: int = 3125
+    steps: int = 1563
     seconds: float = math.inf  # ends the schedule early where it runs out first
-    batch: int = 64
-    rate: float = 1e-3
-    warm_up: int = 200
+    batch: int = 128
+    rate: float = 2e-3
+    warm_up: int = 100
     weight_decay: float = 0.01
     momenta: tuple[float, float] = (0.9, 0.98)
     clip: float = 1.0
-    average: float = 0.995  # decay of the weights' moving average
+    average: float = 0.99  # decay of the weights' moving average
     loss: Literal["warm", "both", "paper"] = "both"  # KL + w·L1; that, then with it; L_DM + L_cal
     l1_weight: float = 0.3  # of L1 next to KL
     composite_weight: float = 1e-3  # of the paper's loss next to KL; it is about M_eff · KL
@@ -51,7 +51,7 @@ class TrainConfig:
     effective: float = 1000.0
     temperatures: tuple[float, float] = (1.0, 0.1)  # τ of the relaxed choice, first and last
     cool_until: float = 0.5  # share of the schedule after which τ stays
-    validate_every: int = 250
+    validate_every: int = 150
     patience: int = 20  # validations without a better error before stopping
     notes: str = field(default="", compare=False)
 

@@ -1,6 +1,6 @@
 """How good a network is: fixed sets of models that no training draws, and a table of errors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,13 +14,17 @@ from torch import Tensor
 from icgi.data.families import FAMILIES
 from icgi.model.graph import FactorGraph
 from icgi.neural import losses
+from icgi.neural.fast import FastNetwork
+from icgi.neural.precision import fit, signs_of_error
+from icgi.neural.spin_engine import orders_of
 from icgi.train.examples import Examples, Recipe, _read, _write, made, of_models
 from icgi.train.kinds import Limits
-from icgi.train.labels import label
+from icgi.train.labels import ENSEMBLES, label
 from icgi.train.task import answers
 
 SEED = 777  # of all test sets; training seeds are spawned from other numbers
 VALIDATION = 10_777
+BATCH = 64
 MIX = Limits(10, 24, 2.5)
 ANY = Limits(8, 16, fewest=2, most=4, ternary=2, variables=20, states=4)
 
@@ -69,6 +73,29 @@ def test_set(name: str, count: int, pairwise: bool, cache: Path | None) -> Examp
     if path is not None:
         _write(path, found)
     return found
+
+
+@torch.no_grad()
+def fit_precision(network: FastNetwork, sets: Sequence[Examples]) -> None:
+    """Fit how sure `icgi:fast` is, for one order and for four, on models it was not trained on."""
+    for row, orders in enumerate((1, 4)):
+        signs, error, noise = [], [], []
+        for data in sets:
+            for k in range(0, len(data), BATCH):
+                part = data[k : k + BATCH]
+                spins = network.prepare(part.batch)
+                rng = torch.Generator().manual_seed(k)
+                draws = torch.randn((orders - 1, *spins.real.shape), generator=rng)
+                alphas = orders_of(network, spins, network.config.core, draws)
+                together = alphas.mean(0)
+                real = spins.real > 0
+                signs.append(signs_of_error(alphas, spins.mean, spins.real)[real])
+                p = together[..., 0] / together.sum(-1)
+                error.append((p - part.reference[..., 0])[real])
+                noise.append(part.spread[real] / ENSEMBLES**0.5)
+        with torch.enable_grad():
+            found = fit(torch.cat(signs), torch.cat(error), torch.cat(noise))
+        network.precision.coefficients[row] = found
 
 
 @dataclass(frozen=True, slots=True)

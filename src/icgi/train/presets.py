@@ -8,7 +8,7 @@ from icgi.train.config import Bucket, TrainConfig, tiny
 from icgi.train.kinds import Limits
 
 EQUAL = TrainConfig("paper")
-"""Equal terms: 200,000 models of 10 to 24 variables with exact labels, once, in batches of 64."""
+"""Equal terms: 200,000 models of 10 to 24 variables with exact labels, once, in batches of 128."""
 
 PAPER_SIZES = PaperConfig(
     features=256, heads=8, layers=6, rank=16, encode_every=1, order="min-degree"

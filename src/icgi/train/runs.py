@@ -128,9 +128,9 @@ def prepared_task(config: TrainConfig, processes: int, device: str, say: Say) ->
 
 
 def finish(task: Task, network: Any) -> None:
-    """Let a network fit what it fits after training, on models that training did not see."""
-    if hasattr(network, "fit_precision"):
-        network.fit_precision(task.validation)
+    """Fit what a network fits after training, on models that training did not see."""
+    if task.config.network == "fast":
+        evaluate.fit_precision(network, task.validation)
 
 
 def measure(network: Any, validation: list[Examples], tests: int, say: Say) -> evaluate.Table:

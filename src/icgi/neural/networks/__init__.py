@@ -20,6 +20,8 @@ NETWORKS: dict[str, str] = {
     "paper": "icgi.neural.networks.paper:PaperNetwork",
     "fast": "icgi.neural.fast:FastNetwork",
     "general": "icgi.neural.general:GeneralNetwork",
+    "bpnn": "icgi.neural.networks.bpnn:BPNN",
+    "direct-gnn": "icgi.neural.networks.direct_gnn:DirectGNN",
 }
 """Name → module and class; imported only when asked for."""
 
