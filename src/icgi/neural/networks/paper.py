@@ -248,7 +248,7 @@ class PaperNetwork(nn.Module):
             steps = min(steps, self.config.steps)
         for t in range(steps):
             check(deadline)
-            if t and t % self.config.encode_every == 0:
+            if t and live.unary.shape[1] % self.config.encode_every == 0:
                 live = self._encode_again(live, started)
             gone, live, loss, was_real = self._eliminate(live, t, draws)
             lost = lost + loss[:, None]
