@@ -197,9 +197,7 @@ def _pairs(found: _Found, unary: FloatArray, count: int, k: int) -> Factors:
     return _listed(model[kept], scopes[kept], tables[kept].astype(np.float32), count)
 
 
-def _gauged(
-    tables: Sequence[FloatArray], k: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _gauged(tables: Sequence[FloatArray], k: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """`gauge`, at once for two spins: there its iteration ends early where tables are strong.
 
     J s s' + a s + b s' + c becomes J s s' − log cosh J; the spins' networks read no more of it.
