@@ -9,7 +9,6 @@ import typer
 
 from icgi.cli import options, output
 from icgi.errors import IcgiError
-from icgi.wording import did_you_mean
 
 if TYPE_CHECKING:
     from icgi.data.families import Family
@@ -51,21 +50,19 @@ def run(
 
     Instance number k of a seed is the same whatever --count says.
     """
-    from icgi.data.families import FAMILIES
+    from icgi.data.families import FAMILIES, family_of, read_parameters
 
     if show:
         _list(FAMILIES, json)
         return
     if family is None:
         raise typer.BadParameter("name a family, or give --list", param_hint="FAMILY")
-    if family not in FAMILIES:
-        near = did_you_mean(family, FAMILIES)
-        raise IcgiError(f"unknown family {family!r}{near}; there are: {', '.join(FAMILIES)}")
-    settings = _settings(family, FAMILIES[family], parameters or ())
+    found = family_of(family)
+    settings = read_parameters(family, parameters or ())
     paths = _paths(out or Path(f"{family}-{seed}.uai"), count)
     for path in paths:
         output.check_writable(path)
-    written = output.interruptible(lambda: _write(FAMILIES[family], settings, paths, seed))
+    written = output.interruptible(lambda: _write(found, settings, paths, seed))
     if json:
         typer.echo(json_format.dumps({"family": family, "parameters": settings, "files": written}))
     elif not quiet:
@@ -93,36 +90,6 @@ def _write(
             f"{states(model)}"
         )
     return written
-
-
-def _settings(name: str, family: "Family", given: Sequence[str]) -> dict[str, object]:
-    known = family.parameters
-    settings: dict[str, object] = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or key not in known:
-            choices = ", ".join(f"{key}={value}" for key, value in known.items())
-            raise IcgiError(
-                f"family {name!r} does not understand {text!r}{did_you_mean(key, known)}; its "
-                f"parameters are: {choices}"
-            )
-        settings[key] = _read(key, value, known[key])
-    return settings
-
-
-def _read(key: str, text: str, default: object) -> object:
-    """Read a parameter's text as the type of its default."""
-    if isinstance(default, bool):
-        if text.lower() in ("true", "yes", "1", "false", "no", "0"):
-            return text.lower() in ("true", "yes", "1")
-        raise IcgiError(f"{key}={text!r} should be true or false")
-    for kind, wanted in ((int, "a whole number"), (float, "a number")):
-        if isinstance(default, kind):
-            try:
-                return kind(text)
-            except ValueError:
-                raise IcgiError(f"{key}={text!r} should be {wanted}") from None
-    return text
 
 
 def _paths(path: Path, count: int) -> list[Path]:

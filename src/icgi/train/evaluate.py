@@ -69,7 +69,7 @@ def test_set(name: str, count: int, pairwise: bool, cache: Path | None) -> Examp
         return _read(path)
     rng = np.random.default_rng([SEED, *name.encode()])
     models = [TESTS[name](rng) for _ in range(count)]
-    found = of_models(models, [label(model, rng).probs for model in models], pairwise)
+    found = of_models(models, [label(model, rng) for model in models], pairwise)
     if path is not None:
         _write(path, found)
     return found

@@ -13,20 +13,23 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icgi.data.families import FAMILIES
-from icgi.errors import EvidenceError, IcgiError
-from icgi.model.graph import FactorGraph, FloatArray
+from icgi.data.families import FAMILIES, read_parameters
+from icgi.errors import EvidenceError, IcgiError, UnsupportedModelError
+from icgi.model.condition import condition
+from icgi.model.graph import FactorGraph
 from icgi.neural.batch import Batch, Factors, Prepared, collate, joined, prepared
 from icgi.neural.possible import possible_states
 from icgi.train.kinds import Limits
 from icgi.train.labels import Known, label, label_spins
 from icgi.train.mixture import draw
+from icgi.wording import did_you_mean
 
 CHUNK = 128  # models that one worker draws from one stream
 FORMAT = 1  # of the stored files; a new one forgets what was stored
@@ -157,61 +160,101 @@ def assembled(
     return Examples(batch, torch.from_numpy(reference), torch.from_numpy(spread), batch.own)
 
 
-def of_models(
-    models: Sequence[FactorGraph], references: Sequence[FloatArray], pairwise: bool
-) -> Examples:
+def of_models(models: Sequence[FactorGraph], known: Sequence[Known], pairwise: bool) -> Examples:
     """Examples of given models whose marginals are known."""
     parts = [prepared(m, possible_states(m), pairwise) for m in models]
-    known = [Known(p, np.zeros(len(p))) for p in references]
     n = max(3, *(len(p.unary) for p in parts))
-    return assembled(parts, known, n, max(2, *(max(p.cards) for p in parts)))
+    return assembled(parts, known, n, max(2, *(max(p.cards, default=1) for p in parts)))
 
 
 def of_sources(
-    sources: Sequence[str], count: int, seed: int, pairwise: bool, say: Callable[[str], None]
+    sources: Sequence[str], count: int, seed: int, network: Any, say: Callable[[str], None]
 ) -> Examples:
     """Examples from a user's own sources: labelled sets (folders), or families with parameters.
 
     A family is written as for the command line, `ba:n=40,m=2`; so many models are drawn of each.
+    Instances of a set that are there for testing, and models that the network cannot take, are
+    left out. Evidence of an instance is entered, as it was for its label.
     """
     rng = np.random.default_rng(seed)
     models: list[FactorGraph] = []
-    probs: list[FloatArray] = []
+    known: list[Known] = []
     for source in sources:
-        if Path(source).is_dir():
-            from icgi.data.store import LabelledSet
+        given = _stored(source) if Path(source).is_dir() else _drawn(source, count, rng)
+        taken, why = [], ""
+        for model, found in given:
+            refusal = refused(network, model)
+            why = why or refusal
+            if not refusal:
+                taken.append((model, found))
+        left = f", {len(given) - len(taken)} left out: the network takes {why}" if why else ""
+        say(f"{source}: {len(taken)} labelled models{left}")
+        if not taken:
+            raise IcgiError(
+                f"{source}: the network takes {why}, no model of it is such; choose other models "
+                "or another network"
+                if why
+                else f"{source} holds no labelled model to train on; label the set first: icgi "
+                "label (instances of the split test are never used)"
+            )
+        models += [model for model, _ in taken]
+        known += [found for _, found in taken]
+    found = of_models(models, known, network.pairwise)
+    _, n, k = found.batch.sizes
+    arity = max((group.arity for group in found.batch.factors), default=1)
+    if why := network.refuse(k**arity, k, n, arity):
+        raise IcgiError(
+            f"together, padded to {n} variables of {k} states, these models are too large: the "
+            f"network takes {why}; train on models of similar size"
+        )
+    return found
 
-            stored = LabelledSet(source)
-            pairs = [(each.model, each.label.probs) for each in stored.stream() if each.label]
-        else:
-            sample = _family(source)
-            drawn = [sample(rng) for _ in range(count)]
-            pairs = [(model, label(model, rng).probs) for model in drawn]
-        say(f"{source}: {len(pairs)} labelled models")
-        models += [model for model, _ in pairs]
-        probs += [p for _, p in pairs]
-    if not models:
-        raise IcgiError("the given sources hold no labelled model; label the set first: icgi label")
-    return of_models(models, probs, pairwise)
+
+def refused(network: Any, model: FactorGraph) -> str:
+    """Why a network cannot be trained on a model, or nothing."""
+    try:
+        part = prepared(model, possible_states(model), network.pairwise)
+    except UnsupportedModelError as error:
+        return str(error)
+    states, n = max(part.cards, default=1), len(part.unary)
+    arity = max((len(scope) for scope, _ in part.factors), default=1)
+    found: str = network.refuse(states**arity, states, n, arity)
+    return found
 
 
-def _family(text: str) -> Callable[[np.random.Generator], FactorGraph]:
+def _stored(folder: str) -> list[tuple[FactorGraph, Known]]:
+    """Conditioned models of a labelled set and their labels, but for those of the split test."""
+    from icgi.data.store import LabelledSet
+
+    found = []
+    for each in LabelledSet(folder).stream():
+        if each.identity.split == "test":
+            continue
+        question = condition(each.model, each.identity.evidence)
+        model, probs = question.model, each.label.probs
+        left = np.arange(model.max_states) < model.cards[:, None]  # n k
+        reduced = np.zeros(left.shape)
+        reduced[left] = probs[question.alive]  # both masks list states in the same order
+        spread = each.label.s_hat
+        found.append((model, Known(reduced, np.zeros(len(probs)) if spread is None else spread)))
+    return found
+
+
+def _drawn(text: str, count: int, rng: np.random.Generator) -> list[tuple[FactorGraph, Known]]:
+    """Models of a family and their labels."""
     name, _, rest = text.partition(":")
     if name not in FAMILIES:
+        near = did_you_mean(name, FAMILIES)
         raise IcgiError(
-            f"{text} is neither a folder with a labelled set nor a family; families are: "
+            f"{text} is neither a folder with a labelled set nor a family{near}; families are: "
             f"{', '.join(FAMILIES)}"
         )
-    family = FAMILIES[name]
-    values: dict[str, int | float | str | bool] = {}
-    for item in filter(None, rest.split(",")):
-        key, _, value = item.partition("=")
-        if key not in family.parameters:
-            raise IcgiError(
-                f"family {name} has no parameter {key!r}; it has: {', '.join(family.parameters)}"
-            )
-        values[key] = type(family.parameters[key])(value)
-    return partial(family.sample, **values)
+    settings = read_parameters(name, filter(None, rest.split(",")))
+    try:
+        models = [FAMILIES[name].sample(rng, **settings) for _ in range(count)]
+    except (ValueError, OverflowError) as error:
+        raise IcgiError(f"{text}: no such model: {error}; choose other parameters") from error
+    return [(model, label(model, rng)) for model in models]
 
 
 def _together(parts: Sequence[Examples]) -> Examples:

@@ -23,6 +23,7 @@ from icgi.train.task import Task
 
 Say = Callable[[str], None]
 RESERVE = 45.0  # seconds of a limit on everything that are kept for measuring
+MOST_DRAWN = 2000  # models of each of a user's families
 HELD = 5  # every fifth of a user's own models decides which weights are kept
 
 
@@ -107,13 +108,14 @@ def prepared_task(config: TrainConfig, processes: int, device: str, say: Say) ->
     pairwise: bool = network_class(config.network).pairwise  # type: ignore[attr-defined]
     cache = cache_folder().parent / "training"
     if config.sources:
-        count = sum(bucket.count for bucket in config.buckets) // len(config.sources)
-        every = of_sources(config.sources, min(count, 2000), config.data_seed, pairwise, say)
+        # one bucket that is left as it was: the stored configuration must say the same again
+        config = dataclasses.replace(config, buckets=config.buckets[:1])
+        count = min(config.buckets[0].count, MOST_DRAWN)
+        network = network_class(config.network)(config.settings)
+        every = of_sources(config.sources, count, config.data_seed, network, say)
         numbers = torch.arange(len(every))
         held = every[numbers[numbers % HELD == 0]].to(device)
         shown = every[numbers[numbers % HELD != 0] if len(every) > 1 else numbers].to(device)
-        buckets = (dataclasses.replace(config.buckets[0], count=len(shown)),)
-        config = dataclasses.replace(config, buckets=buckets)
         return Task(config, [shown], [held])
     with workers(processes) as pool:
         data = []
