@@ -16,6 +16,7 @@ from icgi.neural.batch import Batch
 
 NETWORKS: dict[str, str] = {
     "bpnn": "icgi.neural.networks.bpnn:BPNN",
+    "gnn-bp": "icgi.neural.networks.gnn_bp:GNNBP",
     "direct-gnn": "icgi.neural.networks.direct_gnn:DirectGNN",
 }
 """Name → module and class; imported only when asked for."""
