@@ -125,8 +125,11 @@ class AttentionLayer(nn.Module):
         weight = score.exp() * form.visible[..., None]  # e x y h
         sent = self.value(tokens).index_select(0, form.senders).view(-1, k, h, d // h)
         shares = [weight[:, :, y, :, None] for y in range(k)]
-        carried = sum(share * sent[:, None, y] for y, share in enumerate(shares))  # e x h d
-        along = sum(share * form.edges[:, :, y, None] for y, share in enumerate(shares))
+        carried = torch.zeros_like(sent[:, :1])  # e x h d
+        along = torch.zeros_like(form.edges[:, :1, :1])  # e x h 5
+        for y, share in enumerate(shares):
+            carried = carried + share * sent[:, None, y]
+            along = along + share * form.edges[:, :, y, None]
         packed = [carried.flatten(2), along.flatten(2), weight.sum(2)]
         whole = torch.cat(packed, -1)
         whole = whole.new_zeros(v, k, whole.shape[-1]).index_add(0, form.receivers, whole)
