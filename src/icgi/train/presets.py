@@ -3,6 +3,7 @@
 import dataclasses
 
 from icgi.neural.networks import NETWORKS
+from icgi.neural.networks.gnn_bp import GNNBPConfig
 from icgi.neural.networks.paper import PaperConfig
 from icgi.train.config import Bucket, TrainConfig, tiny
 from icgi.train.kinds import Limits
@@ -47,6 +48,7 @@ PRESETS: dict[str, TrainConfig] = {
     "paper-no-distribute": _ablation(distribute=False),
     "paper-no-calibration": dataclasses.replace(EQUAL, gamma=0.0),
     "paper-loss": dataclasses.replace(EQUAL, loss="paper"),
+    "gnn-bp-published": TrainConfig("gnn-bp", GNNBPConfig(form="node")),
     "any": dataclasses.replace(
         EQUAL,
         buckets=(
