@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -248,7 +249,7 @@ class PaperNetwork(nn.Module):
             steps = min(steps, self.config.steps)
         for t in range(steps):
             check(deadline)
-            if t and t % self.config.encode_every == 0:
+            if t and live.unary.shape[1] % self.config.encode_every == 0:
                 live = self._encode_again(live, started)
             gone, live, loss, was_real = self._eliminate(live, t, draws)
             lost = lost + loss[:, None]
@@ -338,7 +339,7 @@ class PaperNetwork(nn.Module):
         if order == "min-degree":
             key = 0.01 * cheap - degree
         elif order == "random":
-            key = cheap * 0.0 if noise is None else noise
+            key = _fixed_draw(live) if noise is None else noise
         else:
             key = score if order == "learned" else cheap
             key = key if noise is None else key + noise
@@ -347,12 +348,13 @@ class PaperNetwork(nn.Module):
                 key = torch.where(loss > 0, key, SURE + 1.0 / (1.0 + weak))
             key = torch.where(live.real > 0, key, 2.0 * SURE)
             pick = one_hot(key.argmax(1), key.shape[1]).to(key.dtype)
-        sent = torch.ones_like(loss[:, 0])
+            lost = taken(loss, pick)
+        sent = torch.ones_like(lost)
         if order == "learned" and draws is not None and noise is not None:
             soft = (score + noise) / draws.temperature + 1e4 * (live.real - 1.0)
-            pi = taken(torch.softmax(soft, 1), pick)
+            pi = taken(torch.softmax(soft, 1), pick) * (lost > 0)  # not where nothing was chosen
             sent = sent + pi - pi.detach()
-        return pick, taken(loss, pick), sent
+        return pick, lost, sent
 
     def _eliminate(
         self, live: _Live, t: int, draws: Draws | None
@@ -488,6 +490,12 @@ class PaperNetwork(nn.Module):
         before = torch.log(first + SMALLEST) * states
         out: Tensor = self.found(torch.stack([log, p, log - before, p - first], -1))
         return out
+
+
+def _fixed_draw(live: _Live) -> Tensor:
+    """Numbers (b n) of the remaining variables whose order is random, the same in every batch."""
+    drawn = np.random.default_rng(0).random(int(live.ids.max()) + 1)
+    return torch.from_numpy(drawn).to(live.real)[live.ids]
 
 
 def _rest_by_messages(live: _Live) -> tuple[Tensor, Tensor]:
