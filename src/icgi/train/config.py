@@ -18,7 +18,7 @@ class Bucket:
 
     mixture: str = "training"  # a key of `mixture.MIXTURES`
     limits: Limits = Limits()  # noqa: RUF009 (frozen)
-    count: int = 200_000  # training models
+    count: int = 100_000  # training models
     share: int = 1  # steps in a round of all buckets
     batch: int | None = None  # models a step; the run's if none
 

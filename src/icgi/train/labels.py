@@ -47,10 +47,8 @@ def label_spins(batch: Batch, sweeps: int, seed: int) -> tuple[Tensor, Tensor]:
     spins = spins_of(batch)
     n = spins.fields.shape[1]
     if n <= LARGEST_SUM:
-        size = max(1, SUMMED // 2**n)
-        parts = zip(*(torch.split(x, size) for x in (spins.couplings, spins.fields)), strict=True)
-        mean = torch.cat([enumerate_core(j, h)[0] for j, h in parts])
-        up, spread = 0.5 * (1.0 + mean), torch.zeros_like(mean)
+        up = _summed(spins.couplings, spins.fields, batch.real)
+        spread = torch.zeros_like(up)
     else:
         chains = _tempered(spins.couplings, spins.fields, sweeps, seed)
         device = spins.fields.device
@@ -58,6 +56,18 @@ def label_spins(batch: Batch, sweeps: int, seed: int) -> tuple[Tensor, Tensor]:
         spread = torch.as_tensor(chains.std(1, ddof=1)).to(device)
     up = torch.where(batch.real > 0, up.clamp(0.0, 1.0), 1.0)  # rounding may leave the interval
     return torch.stack([up, 1.0 - up], -1), spread * batch.real
+
+
+def _summed(couplings: Tensor, fields: Tensor, real: Tensor) -> Tensor:
+    """p(s = +1) (b n) by summing all states, models of one size together: padding costs most."""
+    up = torch.ones_like(fields)
+    sizes = real.sum(1).long()
+    for n in sizes.unique().tolist():
+        which = (sizes == n).nonzero()[:, 0]
+        for part in torch.split(which, max(1, SUMMED // 2**n)):
+            mean, _, _ = enumerate_core(couplings[part, :n, :n], fields[part, :n])
+            up[part, :n] = 0.5 * (1.0 + mean)
+    return up
 
 
 def _tempered(couplings: Tensor, fields: Tensor, sweeps: int, seed: int) -> NDArray[np.float32]:

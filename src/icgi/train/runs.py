@@ -18,7 +18,7 @@ from icgi.train import evaluate
 from icgi.train.config import TrainConfig, load
 from icgi.train.examples import Examples, Recipe, made, of_sources, workers
 from icgi.train.loop import Report, Result, Tick, run_task
-from icgi.train.presets import PRESETS
+from icgi.train.presets import PRESETS, RATES
 from icgi.train.task import Task
 
 Say = Callable[[str], None]
@@ -44,7 +44,8 @@ def configuration(name: str) -> TrainConfig:
     if name in PRESETS:
         return PRESETS[name]
     if name in NETWORKS:
-        return TrainConfig(name)
+        config = TrainConfig(name)
+        return dataclasses.replace(config, rate=RATES.get(name, config.rate))
     path = Path(name)
     if not path.is_file():
         known = ", ".join(sorted({*PRESETS, *NETWORKS}))

@@ -21,6 +21,7 @@ NETWORKS: dict[str, str] = {
     "fast": "icgi.neural.fast:FastNetwork",
     "general": "icgi.neural.general:GeneralNetwork",
     "bpnn": "icgi.neural.networks.bpnn:BPNN",
+    "gnn-bp": "icgi.neural.networks.gnn_bp:GNNBP",
     "direct-gnn": "icgi.neural.networks.direct_gnn:DirectGNN",
 }
 """Name → module and class; imported only when asked for."""

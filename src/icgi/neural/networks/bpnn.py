@@ -1,4 +1,4 @@
-"""`bpnn`: belief propagation with learned corrections that keep its fixed points (Kuck et al. 2020).
+"""`bpnn`: belief propagation with learned changes that keep its fixed points (Kuck et al. 2020).
 
 Every message is m ← m̃ + (1 − a)[H(m_old − m̃) − H(0)], where m̃ is what belief propagation sends.
 H, shared over states, messages and iterations, starts at zero: untrained it is belief propagation.
@@ -57,7 +57,7 @@ class Change(nn.Module):
         most = size.amax(-1, keepdim=True).expand_as(size)
         seen = self.layers(torch.asinh(torch.stack([difference, mean, most], -1)))
         at_rest = self.layers(difference.new_zeros(3))
-        change = self.last(torch.cat([seen - at_rest, difference[..., None]], -1))[..., 0]
+        change: Tensor = self.last(torch.cat([seen - at_rest, difference[..., None]], -1))[..., 0]
         return torch.sigmoid(-self.share) * change * exists
 
 

@@ -15,10 +15,9 @@ from icgi.clock import Deadline
 from icgi.neural.batch import Batch, Factors
 from icgi.neural.general_algebra import ABSENT
 from icgi.neural.networks import Draws
-from icgi.neural.networks.wiring import Wired, normalised, probabilities, table_too_large
+from icgi.neural.networks.wiring import POTENTIALS, Wired, probabilities, table_too_large
 from icgi.neural.pace import check
 
-LEAST_LOG = -15.0  # of the log potentials that tokens are given
 MOST_SCORE = 20.0  # of attention; its softmax needs no maximum then
 EDGE_FEATURES = 5
 
@@ -37,15 +36,14 @@ class DirectGNNConfig:
 class Attended:
     """A batch, and which variables look at which."""
 
-    batch: Batch
-    degree: Tensor  # v
+    wired: Wired
     receivers: Tensor  # e
     senders: Tensor  # e
     edges: Tensor  # e k k 5    features of (state of receiver, state of sender)
     visible: Tensor  # e 1 k    which states the sender has
 
     def __getitem__(self, index: Tensor | slice) -> "Attended":
-        return attended(self.batch[index])
+        return attended(self.wired.batch[index])
 
 
 def attended(batch: Batch) -> Attended:
@@ -67,7 +65,7 @@ def attended(batch: Batch) -> Attended:
     exists = wired.exists[by][:, None]
     loop = (to == by).to(batch.unary.dtype)
     edges = _edge_features(torch.cat(tables), wired.exists[to], wired.exists[by], loop)
-    return Attended(batch, wired.degree, to, by, edges, exists)
+    return Attended(wired, to, by, edges, exists)
 
 
 def _pair_table(group: Factors, exists: Tensor, first: int, second: int) -> Tensor:
@@ -118,23 +116,26 @@ class AttentionLayer(nn.Module):
 
     def forward(self, tokens: Tensor, form: Attended) -> Tensor:
         """New tokens (v k d)."""
-        v, k, d = tokens.shape
+        (v, k, d), h = tokens.shape, self.heads
         left, right = self.sides(tokens).chunk(2, -1)
         seen = left.index_select(0, form.receivers)[:, :, None] + self.edge(form.edges)
         seen = seen + right.index_select(0, form.senders)[:, None]
-        seen = functional.leaky_relu(seen, 0.2).unflatten(-1, (self.heads, -1))
+        seen = functional.leaky_relu(seen, 0.2).view(*seen.shape[:3], h, -1)
         score = MOST_SCORE * torch.tanh((seen * self.score).sum(-1) / MOST_SCORE)
         weight = score.exp() * form.visible[..., None]  # e x y h
-        value = self.value(tokens).unflatten(-1, (self.heads, -1))
-        sent = value.index_select(0, form.senders)  # e y h d
-        carried = torch.matmul(weight.permute(0, 3, 1, 2), sent.transpose(1, 2))  # e h x d
-        along = torch.einsum("exyh,exyc->exhc", weight, form.edges)
-        packed = [carried.transpose(1, 2).flatten(2), along.flatten(2), weight.sum(2)]
+        sent = self.value(tokens).index_select(0, form.senders).view(-1, k, h, d // h)
+        shares = [weight[:, :, y, :, None] for y in range(k)]
+        carried = torch.zeros_like(sent[:, :1])  # e x h d
+        along = torch.zeros_like(form.edges[:, :1, :1])  # e x h 5
+        for y, share in enumerate(shares):
+            carried = carried + share * sent[:, None, y]
+            along = along + share * form.edges[:, :, y, None]
+        packed = [carried.flatten(2), along.flatten(2), weight.sum(2)]
         whole = torch.cat(packed, -1)
         whole = whole.new_zeros(v, k, whole.shape[-1]).index_add(0, form.receivers, whole)
-        total = whole[..., -self.heads :].clamp(min=1e-30)[..., None]
-        mean = whole[..., :d].unflatten(-1, (self.heads, -1)) / total
-        edges = whole[..., d : -self.heads].unflatten(-1, (self.heads, -1)) / total
+        total = whole[..., -h:].clamp(min=1e-30)[..., None]
+        mean = whole[..., :d].view(v, k, h, -1) / total
+        edges = whole[..., d:-h].view(v, k, h, -1) / total
         found = mean.flatten(2) + self.edge_value(edges.flatten(2))
         new: Tensor = self.norm(tokens + functional.elu(found))
         return new
@@ -151,7 +152,7 @@ class DirectGNN(nn.Module):
     def __init__(self, config: DirectGNNConfig) -> None:
         super().__init__()
         self.config = config
-        self.read = nn.Linear(4, config.features)
+        self.read = nn.Linear(POTENTIALS, config.features)
         self.layers = nn.ModuleList(
             AttentionLayer(config.features, config.heads, config.scores)
             for _ in range(config.layers)
@@ -174,14 +175,8 @@ class DirectGNN(nn.Module):
         self, form: Attended, draws: Draws | None = None, deadline: Deadline | None = None
     ) -> Tensor:
         """Probabilities (b n k)."""
-        batch = form.batch
-        exists = batch.states.flatten(0, 1) > 0.5
-        log = normalised(batch.unary.flatten(0, 1), exists)
-        degree = torch.log1p(form.degree)[:, None].expand_as(log)
-        share = 1.0 / batch.states.flatten(0, 1).sum(-1, keepdim=True).expand_as(log)
-        given = [log.clamp(min=LEAST_LOG) / 5.0, log.exp() * exists, degree, share]
-        tokens: Tensor = self.read(torch.stack(given, -1))
+        tokens: Tensor = self.read(form.wired.potentials)
         for layer in self.layers:
             check(deadline)
             tokens = layer(tokens, form)
-        return probabilities(self.answer(tokens)[..., 0], batch)
+        return probabilities(self.answer(tokens)[..., 0], form.wired.batch)

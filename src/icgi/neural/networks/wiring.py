@@ -5,6 +5,7 @@ arity, factor after factor, place after place.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch import Tensor
 from icgi.neural.batch import Batch, Factors
 from icgi.neural.general_algebra import ABSENT
 
+LEAST_LOG = -15.0  # of the log potentials that networks read
+POTENTIALS = 4  # numbers that tell them what a state is by itself
 LARGEST_TABLE = 2**16  # entries of a factor that the networks on edges read
 
 
@@ -46,6 +49,15 @@ class Wired:
         """Factors around each variable (v)."""
         return self.collect(self.batch.unary.new_ones(len(self.ends)))
 
+    @property
+    def potentials(self) -> Tensor:
+        """What a state is by itself (v k 4): log p, p, factors around it, 1/states."""
+        log = normalised(self.unary, self.exists)
+        degree = torch.log1p(self.degree)[:, None].expand_as(log)
+        share = 1.0 / self.exists.sum(-1, keepdim=True).to(log.dtype).expand_as(log)
+        short = log.clamp(min=LEAST_LOG) / 5.0
+        return torch.stack([short, log.exp() * self.exists, degree, share], -1)
+
     def spread(self, values: Tensor) -> Tensor:
         """Values of variables (v …) at their edges (e …)."""
         return values.index_select(0, self.ends)
@@ -67,10 +79,10 @@ class Wired:
     def by_group(self, sent: Tensor) -> list[tuple[Factors, Tensor]]:
         """The factors of each arity, and what is sent to them (f a k h)."""
         groups = self.batch.factors
-        parts = sent.split([group.scopes.numel() for group in groups]) if groups else ()
+        ends = [0, *accumulate(group.scopes.numel() for group in groups)]
         return [
-            (group, part.unflatten(0, group.scopes.shape))
-            for group, part in zip(groups, parts, strict=True)
+            (group, sent[a:b].view(*group.scopes.shape, *sent.shape[1:]))
+            for group, (a, b) in zip(groups, pairwise(ends), strict=True)
         ]
 
 
