@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 import icgi
 import zoo
 from icgi.batch import run_batch
-from icgi.engines import parse_engine
 from icgi.errors import EvidenceError
 from icgi.inference import infer
 
@@ -26,7 +25,7 @@ def questions() -> list[tuple[icgi.FactorGraph, dict[int, int]]]:
 @pytest.mark.parametrize("threads", [1, 2, None])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_equals_one_by_one(engine: str, threads: int | None) -> None:
-    asked, settings = questions(), parse_engine(engine)
+    asked, settings = questions(), zoo.engine_or_skip(engine)
     first, second = (np.random.default_rng(7) for _ in range(2))
     found = run_batch(asked, settings, zoo.BUDGET, first, threads)
     for answer, question, rng in zip(found, asked, second.spawn(len(asked)), strict=True):

@@ -5,14 +5,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zoo
-from icgi.engines import ENGINES, parse_engine
+from icgi.engines import ENGINES
 from icgi.errors import UnsupportedModelError
 from icgi.inference import Marginals, Status
 
 
 def answer(engine: str, name: str, seed: int = 0) -> Marginals:
     try:
-        return zoo.run(parse_engine(engine), name, seed=seed)
+        return zoo.run(zoo.engine_or_skip(engine), name, seed=seed)
     except UnsupportedModelError as refusal:
         if len(str(refusal)) < 20:
             pytest.fail(f"a refusal says why and what to use instead, not {refusal!s}")

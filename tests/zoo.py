@@ -3,7 +3,10 @@
 from functools import cache
 
 import numpy as np
+import pytest
 
+from icgi.engines import parse_engine
+from icgi.errors import CheckpointError
 from icgi.exact.enumeration import Enumerate, joint
 from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.model.graph import FactorGraph
@@ -103,3 +106,13 @@ def impossible(name: str) -> np.ndarray:
         others = tuple(a for a in range(model.n_variables) if a != i)
         mask[i, :card] = ~allowed.any(axis=others)
     return mask
+
+
+def engine_or_skip(text: str) -> Engine:
+    """Engine from its text form; skips the test where its weights are not shipped."""
+    try:
+        return parse_engine(text)
+    except CheckpointError as missing:
+        if "are shipped" not in str(missing):
+            raise
+        pytest.skip(str(missing))

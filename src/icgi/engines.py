@@ -50,7 +50,8 @@ def parse_engine(text: str) -> Engine:
     make = engine_class(name)
     known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(make)
-    settings: dict[str, object] = {"network": name} if "network" in known else {}
+    # engines that differ by a network only: their name says which, no option does
+    settings: dict[str, object] = {"network": name} if known.pop("network", None) else {}
     for item in filter(None, rest.split(",")):
         key, equals, value = item.partition("=")
         if not equals:

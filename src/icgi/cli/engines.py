@@ -77,8 +77,18 @@ def describe(name: str) -> Description | None:
             else:
                 summary, _, details = told.partition("\n")
             settings = _settings(node, tree, text)
+            if any(option.name == "network" for option in settings):
+                details = f"{summary}\n\n{details}"
+                summary = _first_line(_network_docstring(Path(spec.origin).parent, name), name)
+                settings = tuple(option for option in settings if option.name != "network")
             return Description(name, summary, details.strip(), settings, _is_exact(module))
     return None
+
+
+def _network_docstring(folder: Path, name: str) -> str:
+    """What the module of a network says, for engines that differ by their network only."""
+    path = folder / "networks" / f"{name.replace('-', '_')}.py"
+    return ast.get_docstring(ast.parse(path.read_text())) or "" if path.is_file() else name
 
 
 def _first_line(docstring: str, name: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.clock import Deadline
-from icgi.errors import IcgiError
+from icgi.errors import CheckpointError, IcgiError
 from icgi.inference import Budget, Marginals, Status, require_device
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import IsingArrays, as_ising
@@ -59,15 +59,16 @@ class IcgiNetwork:
 
     def _network(self) -> Any:
         """Network that answers, with the switches that were asked for."""
-        from icgi.neural.weights import is_shipped, load_weights, shipped
+        from icgi.neural.weights import is_shipped, load_weights, shipped, shipped_seeds
 
         if self.weights is not None:
             found = load_weights(Path(self.weights))
+        elif self.variant == "paper":
+            found = shipped(shipped_seeds("paper")[0])
         else:
-            for name in ("paper",) if self.variant == "paper" else ("fast", "general"):
-                if is_shipped(f"icgi-{name}"):
-                    shipped(f"icgi-{name}")
-            found = shipped(f"icgi-{self.variant}")
+            if is_shipped("icgi-general"):
+                shipped("icgi-general")
+            found = shipped("icgi-fast")
         wanted = {
             "order": self.order, "factors": self.factors, "positions": self.positions,
             "distribute": self.distribute, "core": self.core, "steps": self.steps,
@@ -114,7 +115,7 @@ class IcgiNetwork:
         if self.variant == "paper" or self.weights is not None:
             from icgi.neural.network_engine import network_marginals
 
-            name = "paper" if self.weights is None else "icgi:weights"
+            name = "icgi:paper" if self.weights is None else self.weights
             return network_marginals(
                 self._network(), name, models, budget, rngs, deadline, self.orders or 1,
                 self.device,
@@ -174,14 +175,21 @@ class TrainedNetwork:
     def __post_init__(self) -> None:
         require_extra()
         require_device(self.device)
-        self._networks()
+        self._network()
 
-    def _networks(self) -> list[Any]:
-        from icgi.neural.weights import load_weights, shipped_seeds
+    def _network(self) -> Any:
+        from icgi.neural.networks import network_name
+        from icgi.neural.weights import load_weights, shipped, shipped_seeds
 
-        if self.weights is not None:
-            return [load_weights(Path(self.weights))]
-        return shipped_seeds(self.network)[:1]
+        if self.weights is None:
+            return shipped(shipped_seeds(self.network)[0])
+        found = load_weights(Path(self.weights))
+        if (name := network_name(found)) != self.network:
+            raise CheckpointError(
+                f"{self.weights} holds a network {name}, not {self.network}; use it with "
+                f"--engine icgi:weights={self.weights}"
+            )
+        return found
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Marginals of one model; a batch of one."""
@@ -202,9 +210,8 @@ class TrainedNetwork:
             return [unread(model) for model in models]
         size = sum(m.n_variables for m in models)
         with torch_threads(1 if size < WORTH_THREADS else threads):
-            network = self._networks()[0]
             return network_marginals(
-                network, self.network, models, budget, rngs, deadline, device=self.device
+                self._network(), self.network, models, budget, rngs, deadline, device=self.device
             )
 
 
@@ -221,9 +228,10 @@ class Ensemble:
     def __post_init__(self) -> None:
         require_extra()
         require_device(self.device)
-        from icgi.neural.weights import shipped_seeds
+        from icgi.neural.weights import shipped, shipped_seeds
 
-        shipped_seeds(self._kind)
+        for name in shipped_seeds(self._kind):
+            shipped(name)
 
     @property
     def _kind(self) -> str:
@@ -242,11 +250,13 @@ class Ensemble:
     ) -> list[Marginals]:
         """Marginals of many models; the seconds are those of an answer on average."""
         from icgi.neural.network_engine import network_marginals
-        from icgi.neural.weights import shipped_seeds
+        from icgi.neural.weights import shipped, shipped_seeds
 
         deadline = Deadline.after(budget.seconds * len(models))
+        if PER_FACTOR * sum(m.n_factors for m in models) >= deadline.left:
+            return [unread(model) for model in models]
         size = sum(m.n_variables for m in models)
-        networks = shipped_seeds(self._kind)
+        networks = [shipped(name) for name in shipped_seeds(self._kind)]
         with torch_threads(1 if size < WORTH_THREADS else threads):
             members = [
                 network_marginals(

@@ -19,7 +19,7 @@ from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.neural import doubt
 from icgi.neural.batch import Prepared, collate, prepared
-from icgi.neural.networks import Draws
+from icgi.neural.networks import Draws, network_name
 from icgi.neural.pace import OutOfTime, check, unary_beliefs
 from icgi.neural.possible import possible_states
 
@@ -61,7 +61,7 @@ def network_marginals(
     BudgetError
         Where a single model needs more memory than the budget has.
     """
-    network = network.to(device).eval()
+    network, kind = network.to(device).eval(), network_name(network)
     answers: dict[int, Marginals] = {}
     jobs: list[_Job] = []
     for k, model in enumerate(models):
@@ -71,14 +71,16 @@ def network_marginals(
             jobs.append(_job(network, name, k, prepared_model(network, model, alive), budget))
         except OutOfTime:
             continue
-    for batch in _batches(jobs, budget):
+    # padding counts as a step of an elimination that ends early
+    same_size = getattr(network.config, "steps", None) is not None
+    for batch in _batches(jobs, budget, same_size):
         try:
             found = _solve(network, batch, rngs, deadline, orders, device)
         except OutOfTime:
             continue
         for job, alphas, first in zip(batch, *found, strict=True):
             model = models[job.number]
-            answers[job.number] = _answer(name, model, job, alphas, first, orders)
+            answers[job.number] = _answer(kind, model, job, alphas, first, orders)
     return [answers[k] for k in range(len(models))]
 
 
@@ -121,13 +123,14 @@ def bytes_needed(network: Any, part: Prepared) -> int:
     return int(SINGLE * (tokens + 2 * lists))
 
 
-def _batches(jobs: Sequence[_Job], budget: Budget) -> list[list[_Job]]:
+def _batches(jobs: Sequence[_Job], budget: Budget, same_size: bool) -> list[list[_Job]]:
     """Models of similar size together, each batch within the budget's memory."""
     groups: list[list[_Job]] = []
     for job in sorted(jobs, key=lambda job: job.shape, reverse=True):
         if groups:
             first = groups[-1][0]
-            alike = job.shape[0] == first.shape[0] and 4 * job.shape[1] >= 3 * first.shape[1]
+            (k, n), (states, most) = job.shape, first.shape
+            alike = k == states and (n == most if same_size else 4 * n >= 3 * most)
             room = (len(groups[-1]) + 1) * first.bytes <= budget.table_bytes
             if alike and room and len(groups[-1]) < LARGEST_BATCH:
                 groups[-1].append(job)
@@ -167,7 +170,7 @@ def _solve(
 
 
 def _answer(
-    name: str, model: FactorGraph, job: _Job, alphas: FloatArray, first: FloatArray | None,
+    kind: str, model: FactorGraph, job: _Job, alphas: FloatArray, first: FloatArray | None,
     orders: int,
 ) -> Marginals:  # fmt: skip
     each = np.stack([_over_states(model, job.part, alpha) for alpha in alphas])
@@ -181,7 +184,7 @@ def _answer(
         before = _over_states(model, job.part, first)
         before = before / before.sum(1, keepdims=True)
     signs = doubt.Signs(alpha, spread, np.abs(mean - before), *doubt.strengths_of(model))
-    alpha, error = doubt.stated(doubt.kind_of(name, len(each)), signs)
+    alpha, error = doubt.stated(doubt.kind_of(kind, len(each)), signs)
     return Marginals(
         alpha / alpha.sum(1, keepdims=True),
         Status.ESTIMATED if len(each) in (1, orders) else Status.BUDGET_SPENT,

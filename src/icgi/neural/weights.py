@@ -9,16 +9,17 @@ from typing import Any
 
 from torch import nn
 
-from icgi.errors import CheckpointError, IcgiError
-from icgi.neural.networks import NETWORKS, network_class
+from icgi.errors import CheckpointError
+from icgi.neural.networks import network_class, network_name
+
+_FOLDER = Path(str(files("icgi.neural"))) / "weights"
 
 
 def save_weights(path: Path, network: nn.Module) -> None:
     """Write weights and, with the ending `.json`, the configuration they belong to."""
     from safetensors.torch import save_file
 
-    made = type(network)
-    kind = next(k for k, where in NETWORKS.items() if where == f"{made.__module__}:{made.__name__}")
+    kind = network_name(network)
     config: Any = network.config
     half = {name: value.half().contiguous() for name, value in network.state_dict().items()}
     save_file(half, path)
@@ -50,17 +51,15 @@ def shipped(name: str) -> Any:
     return load_weights(_file(name))
 
 
-@cache
-def shipped_seeds(kind: str) -> list[Any]:
-    """Networks of one kind that are shipped, one for each seed that they were trained with."""
-    folder = Path(str(files("icgi.neural"))) / "weights"
-    found = sorted(folder.glob(f"{kind}-seed*.safetensors"))
+def shipped_seeds(kind: str) -> list[str]:
+    """Names of the shipped networks of one kind, by the seeds that they were trained with."""
+    found = [path.stem for path in _FOLDER.glob(f"{kind}-seed*.safetensors")]
     if not found:
-        raise IcgiError(
+        raise CheckpointError(
             f"no weights of {kind} are shipped; train it (icgi train {kind} -o FOLDER) and give "
-            "the file: weights=FOLDER/weights.safetensors"
+            "the file: --engine icgi:weights=FOLDER/weights.safetensors"
         )
-    return [load_weights(path) for path in found]
+    return sorted(found, key=lambda name: int(name.partition("-seed")[2]))
 
 
 def is_shipped(name: str) -> bool:
@@ -69,7 +68,7 @@ def is_shipped(name: str) -> bool:
 
 
 def _file(name: str) -> Path:
-    return Path(str(files("icgi.neural"))) / "weights" / f"{name}.safetensors"
+    return _FOLDER / f"{name}.safetensors"
 
 
 def parameter_count(network: nn.Module) -> int:

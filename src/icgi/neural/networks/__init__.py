@@ -69,6 +69,12 @@ def network_class(name: str) -> Callable[..., Any]:
     return found
 
 
+def network_name(network: object) -> str:
+    """Name under which the class of a network is in the dictionary."""
+    place = f"{type(network).__module__}:{type(network).__name__}"
+    return next(name for name, where in NETWORKS.items() if where == place)
+
+
 def gumbel(uniform: Tensor) -> Tensor:
     """Gumbel(0, 1) noise from uniform noise."""
     return -torch.log(-torch.log(uniform.clamp(1e-9, 1.0 - 1e-7)))
