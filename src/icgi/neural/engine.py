@@ -42,6 +42,7 @@ class IcgiNetwork:
     factors: Literal["train", "star", "free", None] = None  # of `paper`: what elimination leaves
     positions: Literal["spd", "static", "none", None] = None  # of `paper`: what the bias reads
     distribute: bool | None = None  # of `paper`: whether eliminated variables hear of the rest
+    seed: int | None = None  # of `paper`: which of the shipped five; the first if none
     weights: str | None = None  # file of `icgi train`; its network answers instead of the shipped
     device: str = "cpu"
 
@@ -64,7 +65,7 @@ class IcgiNetwork:
         if self.weights is not None:
             found = load_weights(Path(self.weights))
         elif self.variant == "paper":
-            found = shipped(shipped_seeds("paper")[0])
+            found = shipped(seed_of(shipped_seeds("paper"), self.seed))
         else:
             if is_shipped("icgi-general"):
                 shipped("icgi-general")
@@ -169,6 +170,8 @@ class TrainedNetwork:
     """One of the networks that the paper compares with, trained on the same terms as ours."""
 
     network: str  # which; the engine's name says it
+    variant: str = ""  # `published` of gnn-bp: the form of the original, for spins only
+    seed: int | None = None  # which of the shipped five; the first if none
     weights: str | None = None  # file of `icgi train`, instead of the shipped weights
     device: str = "cpu"
 
@@ -182,7 +185,8 @@ class TrainedNetwork:
         from icgi.neural.weights import load_weights, shipped, shipped_seeds
 
         if self.weights is None:
-            return shipped(shipped_seeds(self.network)[0])
+            kind = f"{self.network}-{self.variant}" if self.variant else self.network
+            return shipped(seed_of(shipped_seeds(kind), self.seed))
         found = load_weights(Path(self.weights))
         if (name := network_name(found)) != self.network:
             raise CheckpointError(
@@ -278,6 +282,17 @@ def _mean(members: list[Marginals]) -> Marginals:
         std_error=probs.std(0, ddof=1) if len(members) > 1 else None,
         stats={"members": float(len(members))},
     )
+
+
+def seed_of(names: list[str], seed: int | None) -> str:
+    """Name of the weights that a seed was trained to; the first of them if none is given."""
+    if seed is None:
+        return names[0]
+    for name in names:
+        if name.endswith(f"-seed{seed}"):
+            return name
+    seeds = ", ".join(name.rpartition("-seed")[2] for name in names)
+    raise IcgiError(f"no weights of seed {seed} are shipped; there are: {seeds}")
 
 
 def switched(network: Any, changes: dict[str, Any]) -> Any:
