@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=50.0)
     size = parser.parse_args().megabytes * 1e6
     started = time.perf_counter()
-    from icgi.model import uai
+    from icgi.model.formats import uai
 
     uai.parse_model(b"MARKOV 1 1 1 1 0 1 1.0", "warm-up")
     print(f"import and kernels: {time.perf_counter() - started:.2f} s")
@@ -33,7 +33,7 @@ def main() -> None:
             path = Path(folder, "model.uai")
             path.write_text(generate(size, digits, np.random.default_rng(0)))
             print(f"\n{path.stat().st_size / 1e6:.1f} MB, values printed with {digits}")
-            rate("icgi.model.uai.read_model", uai.read_model, path, repeats=3)
+            rate("icgi.model.formats.uai.read_model", uai.read_model, path, repeats=3)
             print(f"{'':34s} {peak_memory(uai.read_model, path) / 1e6:8.1f} MB peak, text included")
             rate("float() of every word of split()", floats_of_split, path)
             rate("numpy.fromstring(sep=' ')", numpy_fromstring, path)

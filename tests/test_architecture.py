@@ -15,7 +15,7 @@ BELOW = {
     "clock": set(),
     "units": set(),
     "kernels": {"clock"},
-    "model": {"errors", "wording", "randomness", "clock", "kernels", "units"},
+    "model": {"errors", "wording", "extras", "randomness", "clock", "kernels", "units"},
     "inference": {"model", "errors", "clock"},
     "tt": {"errors", "kernels"},
 }

@@ -261,7 +261,7 @@ class Answer:
         return columns
 
     def _save_mar(self, path: Path) -> None:
-        from icgi.model.uai import write_marginals
+        from icgi.model.formats.uai import write_marginals
 
         write_marginals(path, self.probs, self.model.cards)
 

@@ -15,10 +15,10 @@ from icgi.engines import parse_engine
 from icgi.errors import ModelFormatError
 from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.model.condition import Evidence, condition, resolve_evidence
-from icgi.model.formats import read
+from icgi.model.formats import read, write
+from icgi.model.formats.uai import read_evidence
 from icgi.model.graph import FactorGraph, check_size, log_of, real_array
 from icgi.model.ising import ising_model
-from icgi.model.uai import read_evidence, write_model
 from icgi.randomness import generator
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ GivenEvidence = Mapping[int | str, int | str] | Mapping[int, int] | None
 
 
 def load(path: str | Path) -> FactorGraph:
-    """Model from a `.uai` file or a Bayesian network from a `.bif` file (also gzipped)."""
+    """Model of a file in the format of its ending, packed with gzip or not (docs/formats.md)."""
     return read(path)
 
 
@@ -37,9 +37,9 @@ def load_evidence(path: str | Path, model: FactorGraph | None = None) -> Evidenc
     return read_evidence(path, model)
 
 
-def save(model: FactorGraph, path: str | Path) -> None:
-    """Write a model as a `.uai` file."""
-    write_model(model, path)
+def save(model: FactorGraph, path: str | Path) -> list[str]:
+    """Write a model in the format of the ending; return what that format could not hold."""
+    return write(model, path)
 
 
 def from_factors(
@@ -151,28 +151,6 @@ def from_ising(couplings: Any, fields: ArrayLike | None = None, beta: float = 1.
         Symmetric matrix J, dense or scipy sparse.
     """
     return ising_model(couplings, fields, beta)
-
-
-def from_networkx(
-    graph: Any, coupling: str = "weight", field: str = "field", beta: float = 1.0
-) -> FactorGraph:
-    """Ising model on a networkx graph: J from edge attributes (or 1), h from nodes (or 0)."""
-    nodes = list(graph.nodes)
-    number = {v: i for i, v in enumerate(nodes)}
-    try:
-        links = [
-            (number[u], number[v], float(j)) for u, v, j in graph.edges(data=coupling, default=1)
-        ]
-        h = np.array([float(x) for _, x in graph.nodes(data=field, default=0)])
-    except (TypeError, ValueError) as error:
-        raise ModelFormatError(
-            f"the graph's {coupling!r} of edges and {field!r} of nodes should be numbers: {error}"
-        ) from error
-    if any(a == b for a, b, _ in links):
-        raise ModelFormatError("the graph has a loop from a node to itself; remove it first")
-    edges = np.array([link[:2] for link in links], dtype=np.int64).reshape(-1, 2)
-    values = np.array([link[2] for link in links], dtype=np.float64)
-    return ising_model((edges, values), h, beta, names=tuple(map(str, nodes)))
 
 
 def marginals(

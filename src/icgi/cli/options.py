@@ -16,7 +16,10 @@ _SIZE = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgt]?i?)b?\s*", re.IGNORECASE)
 Model: TypeAlias = Annotated[
     Path,
     typer.Argument(
-        metavar="MODEL", readable=False, help="Model file: .uai or .bif, packed with gzip or not."
+        metavar="MODEL",
+        readable=False,
+        help="Model file, packed with gzip or not: .uai, .bif, .xmlbif, .json, .net, .dsl, .xdsl, "
+        ".o3prm, .mtx or .gset.",
     ),
 ]
 EvidenceFile: TypeAlias = Annotated[
