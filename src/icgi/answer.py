@@ -14,6 +14,7 @@ from icgi.errors import IcgiError
 from icgi.extras import require_extra
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import Evidence
+from icgi.model.findings import Findings
 from icgi.model.graph import FactorGraph, FloatArray, IntArray, state_names, variable_name
 from icgi.wording import did_you_mean, shown, some
 
@@ -30,6 +31,7 @@ class Answer:
     budget: Budget | None = None  # what was allowed, where that is known
     seed: int | None = None
     command: str | None = None  # that was typed
+    findings: Findings | None = None  # likelihoods and excluded states beside the evidence
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "marginals", _read_only(self.marginals))
@@ -161,6 +163,7 @@ class Answer:
                     variable_name(self.model, i): state_names(self.model, i)[x]
                     for i, x in self.evidence.items()
                 },
+                **self._soft_evidence(),
                 "marginals": [
                     {
                         "variable": variable_name(self.model, i),
@@ -171,6 +174,20 @@ class Answer:
                 ],
             }
         )
+
+    def _soft_evidence(self) -> dict[str, Any]:
+        """Likelihoods and excluded states by name, where there are any."""
+        found = self.findings or Findings()
+        weights = {
+            variable_name(self.model, i): self._by_state(i, row)
+            for i, row in found.likelihood.items()
+        }
+        excluded = {
+            variable_name(self.model, i): [state_names(self.model, i)[x] for x in states]
+            for i, states in found.excluded.items()
+        }
+        parts = (("likelihood", weights), ("excluded", excluded))
+        return {name: part for name, part in parts if part}
 
     def _by_state(self, i: int, row: FloatArray) -> dict[str, float | None]:
         names = state_names(self.model, i)

@@ -12,10 +12,12 @@ from numpy.typing import ArrayLike
 from icgi import clock
 from icgi.answer import Answer
 from icgi.engines import parse_engine
-from icgi.errors import ModelFormatError
+from icgi.errors import EvidenceError, ModelFormatError
 from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.model.condition import Evidence, condition, resolve_evidence
+from icgi.model.findings import Findings, contradiction, enter, resolve
 from icgi.model.formats import read, write
+from icgi.model.formats.evidence import read_findings
 from icgi.model.formats.uai import read_evidence
 from icgi.model.graph import FactorGraph, check_size, log_of, real_array
 from icgi.model.ising import ising_model
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from icgi.elimination.sampling import Samples
 
 GivenEvidence = Mapping[int | str, int | str] | Mapping[int, int] | None
+GivenLikelihood = Mapping[Any, ArrayLike | Mapping[Any, float]] | None
+GivenExclusion = Mapping[Any, Iterable[Any] | int | str] | None
 
 
 def load(path: str | Path) -> FactorGraph:
@@ -33,8 +37,16 @@ def load(path: str | Path) -> FactorGraph:
 
 
 def load_evidence(path: str | Path, model: FactorGraph | None = None) -> Evidence:
-    """Evidence from a `.evid` file, checked against the model where one is given."""
-    return read_evidence(path, model)
+    """Observations of a `.evid`, `.json` or `.csv` file; names need the model."""
+    if model is None:
+        return read_evidence(path)
+    found = read_findings(path, model)
+    if found.likelihood or found.excluded:
+        raise EvidenceError(
+            f"{path}: holds likelihoods or excluded states; give the file to `icgi marginals -e`, "
+            "or its parts to `marginals(likelihood=…, exclude=…)`"
+        )
+    return found.observed
 
 
 def save(model: FactorGraph, path: str | Path) -> list[str]:
@@ -160,6 +172,9 @@ def marginals(
     budget: Budget | None = None,
     seed: int | Generator | None = 0,
     heard: Callable[[Answer], None] | None = None,
+    *,
+    likelihood: GivenLikelihood = None,
+    exclude: GivenExclusion = None,
 ) -> Answer:
     """Every single-variable marginal of p(x | evidence).
 
@@ -167,22 +182,47 @@ def marginals(
     ----------
     evidence
         {variable: state}, each by number or by name.
+    likelihood
+        Soft (virtual) evidence, {variable: weights}: the model is multiplied by a non-negative
+        weight for each state, given in order or as {state: weight}.
+    exclude
+        {variable: state or states} that are impossible.
     engine
         A name with options, such as ``"lbp:damping=0.5"``, or a settings object.
     heard
         Called with every complete answer of an engine that improves on its own (`auto`).
     """
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
-    resolved = resolve_evidence(model, evidence)
+    findings = resolve(model, evidence, likelihood, exclude)
     given = budget or Budget()
     began = clock.now()
     known = seed if isinstance(seed, int) else None
 
     def whole(found: Marginals) -> Answer:
-        return Answer(model, resolved, found, repr(chosen), clock.now() - began, given, known)
+        seconds = clock.now() - began
+        return Answer(
+            model, findings.observed, found, repr(chosen), seconds, given, known, findings=findings
+        )
 
     told = None if heard is None else (lambda found: heard(whole(found)))
-    return whole(infer(model, resolved, chosen, given, generator(seed), told))
+    entered = enter(model, findings)
+    try:
+        return whole(infer(entered, findings.observed, chosen, given, generator(seed), told))
+    except EvidenceError as error:
+        raise contradiction(model, findings, error, _possible(model, chosen, given)) from error
+
+
+def _possible(model: FactorGraph, engine: Engine, budget: Budget) -> Callable[[Findings], bool]:
+    """Whether an engine finds that some findings can be true together."""
+
+    def possible(found: Findings) -> bool:
+        try:
+            infer(enter(model, found), found.observed, engine, budget, generator(0))
+        except EvidenceError:
+            return False
+        return True
+
+    return possible
 
 
 def marginals_batch(
@@ -211,7 +251,14 @@ def marginals_batch(
         )
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
     questions = [(m, resolve_evidence(m, e)) for m, e in zip(each, given, strict=True)]
-    return run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
+    try:
+        return run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
+    except EvidenceError as error:
+        for number, (m, observed) in enumerate(questions):
+            named = contradiction(m, Findings(observed), error)
+            if named is not error:
+                raise EvidenceError(f"question {number}: {named}") from error
+        raise
 
 
 def sample(
@@ -230,7 +277,11 @@ def sample(
     """
     from icgi.elimination.sampling import sample as draw
 
-    conditioned = condition(model, resolve_evidence(model, evidence))
+    observed = resolve_evidence(model, evidence)
+    try:
+        conditioned = condition(model, observed)
+    except EvidenceError as error:
+        raise contradiction(model, Findings(observed), error) from error
     drawn = draw(conditioned.model, n, generator(seed), rank)
     kept = np.argsort(~conditioned.alive, axis=1, kind="stable")  # n k  kept states come first
     return replace(drawn, states=kept[np.arange(model.n_variables), drawn.states])

@@ -24,7 +24,13 @@ Model: TypeAlias = Annotated[
 ]
 EvidenceFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--evidence", "-e", metavar="FILE", readable=False, help="Evidence file (.evid)."),
+    typer.Option(
+        "--evidence",
+        "-e",
+        metavar="FILE",
+        readable=False,
+        help="Evidence file: .evid (numbers), .json or .csv (names); docs/formats.md.",
+    ),
 ]
 Observe: TypeAlias = Annotated[
     list[str] | None,
@@ -32,6 +38,23 @@ Observe: TypeAlias = Annotated[
         "--observe",
         metavar="X=STATE",
         help="Observe one more variable, both by name or number; repeat for more.",
+    ),
+]
+Likely: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--likely",
+        metavar="X=S:W,S:W,…",
+        help="Soft evidence: multiply the model by a weight for every state of a variable, such as "
+        "'HR=LOW:0.2,NORMAL:0.5,HIGH:0.3'; repeat for more variables.",
+    ),
+]
+Exclude: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        metavar="X=STATE,…",
+        help="States that are impossible, such as HR=LOW; repeat for more.",
     ),
 ]
 EngineName: TypeAlias = Annotated[
