@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         sample,
         save,
     )
+    from icgi.arrays import ManyMarginals, PairwiseBatch, ising_batch, potts_batch
     from icgi.errors import (
         BudgetError,
         CheckpointError,
@@ -83,6 +84,9 @@ _HOME = {
         ),
         "icgi.model.adapters",
     ),
+    **dict.fromkeys(
+        ("ManyMarginals", "PairwiseBatch", "ising_batch", "potts_batch"), "icgi.arrays"
+    ),
     **dict.fromkeys(("from_gset", "from_matrix_market"), "icgi.model.formats.couplings"),
 }
 
@@ -120,6 +124,10 @@ __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "to_pyagrum",
     "from_gset",
     "from_matrix_market",
+    "ManyMarginals",
+    "PairwiseBatch",
+    "ising_batch",
+    "potts_batch",
 ]
 
 

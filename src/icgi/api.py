@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.random import Generator
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from icgi import clock
 from icgi.answer import Answer
+from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.engines import parse_engine
 from icgi.errors import EvidenceError, ModelFormatError
 from icgi.inference import Budget, Engine, Marginals, infer
@@ -225,6 +226,18 @@ def _possible(model: FactorGraph, engine: Engine, budget: Budget) -> Callable[[F
     return possible
 
 
+@overload
+def marginals_batch(
+    models: PairwiseBatch,
+    evidences: None = None,
+    engine: str | Engine = "auto",
+    budget: Budget | None = None,
+    seed: int | Generator | None = 0,
+    threads: int | None = None,
+) -> ManyMarginals: ...
+
+
+@overload
 def marginals_batch(
     models: FactorGraph | Sequence[FactorGraph],
     evidences: Sequence[GivenEvidence] | None = None,
@@ -232,16 +245,32 @@ def marginals_batch(
     budget: Budget | None = None,
     seed: int | Generator | None = 0,
     threads: int | None = None,
-) -> list[Answer]:
-    """Answers to many questions: one model with many evidences, or many models.
+) -> list[Answer]: ...
+
+
+def marginals_batch(
+    models: FactorGraph | Sequence[FactorGraph] | PairwiseBatch,
+    evidences: Sequence[GivenEvidence] | None = None,
+    engine: str | Engine = "auto",
+    budget: Budget | None = None,
+    seed: int | Generator | None = 0,
+    threads: int | None = None,
+) -> list[Answer] | ManyMarginals:
+    """Answers to many questions: one model with many evidences, many models, or arrays of models.
 
     Each question gets its own random stream, so answers do not depend on `threads`.
     Engines that can share work over a batch (an elimination order for all evidences of one model,
     one compiled run over all models) do so; the seconds of the budget are then those of an answer
-    on average.
+    on average. Arrays (`ising_batch`, `potts_batch`) are answered by arrays; there the seconds are
+    those of all models together for `jt`, of a model on average for `lbp`.
     """
-    from icgi.batch import run_batch
+    from icgi.batch import run_arrays, run_batch
 
+    if isinstance(models, PairwiseBatch):
+        if evidences is not None:
+            raise EvidenceError("a batch of arrays takes no evidence; give models one by one")
+        settings = parse_engine(engine) if isinstance(engine, str) else engine
+        return run_arrays(models, settings, budget or Budget(), generator(seed), threads)
     shared = isinstance(models, FactorGraph)
     given = list(evidences) if evidences is not None else [None] * (1 if shared else len(models))  # type: ignore[arg-type]
     each = [models] * len(given) if isinstance(models, FactorGraph) else list(models)

@@ -105,6 +105,9 @@ def contradiction(
 
     `possible` decides where the zeros of single factors do not show it (an exact engine).
     """
+    n, cards = model.n_variables, model.cards
+    if not all(0 <= i < n and 0 <= x < cards[i] for i, x in found.observed.items()):
+        return error  # which says so
     known = _Known(model, found)
 
     def by_zeros(chosen: Sequence[int]) -> bool:
