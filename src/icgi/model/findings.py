@@ -59,7 +59,7 @@ def resolve(
         if i in weights:
             raise EvidenceError(f"variable {_called(model, i)} has two likelihoods; give one")
         weights[i] = _weights(model, i, given)
-    left_out = {}
+    left_out: dict[int, tuple[int, ...]] = {}
     for key, states in (exclude or {}).items():
         i = _variable(model, key)
         listed = [states] if isinstance(states, str | int | np.integer) else list(states)

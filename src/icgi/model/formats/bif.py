@@ -132,7 +132,8 @@ def _network(
 ) -> FactorGraph:
     if not states:
         raise ModelFormatError(f"{path}: no variable block found; is this a BIF file?")
-    missing = [name for name in states if name not in {scope[0] for scope, _ in factors}]
+    heads = {scope[0] for scope, _ in factors}
+    missing = [name for name in states if name not in heads]
     if missing:
         raise ModelFormatError(
             f"{path}: variable {missing[0]!r} has no probability block; every variable of a "
