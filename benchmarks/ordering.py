@@ -20,9 +20,9 @@ import networkx as nx
 import numpy as np
 
 from icgi.model.condition import condition
+from icgi.model.formats.uai import parse_evidence, parse_model
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import HEURISTICS, Order, cost, find_order, greedy_order
-from icgi.model.uai import parse_evidence, parse_model
 
 INSTANCES = (
     "Grids_11", "DBN_11", "Segmentation_11", "ObjectDetection_11", "Promedus_11", "Alchemy_11",

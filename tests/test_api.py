@@ -68,7 +68,7 @@ def test_entropy_and_order_of_uncertainty() -> None:
 def test_every_form_of_saving(tmp_path) -> None:
     import pandas as pd
 
-    from icgi.model.uai import read_marginals
+    from icgi.model.formats.uai import read_marginals
 
     answer = icgi.marginals(sprinkler(), {"grass": "wet"})
     for ending in ("MAR", "json", "csv", "parquet"):

@@ -15,12 +15,14 @@ BELOW = {
     "clock": set(),
     "units": set(),
     "kernels": {"clock"},
-    "model": {"errors", "wording", "randomness", "clock", "kernels", "units"},
+    "model": {"errors", "wording", "extras", "randomness", "clock", "kernels", "units"},
     "inference": {"model", "errors", "clock"},
+    "arrays": {"inference", "model", "errors"},
     "tt": {"errors", "kernels"},
 }
 FOUNDATION = {
-    "inference", "model", "errors", "wording", "extras", "randomness", "clock", "kernels", "units"
+    "arrays", "inference", "model", "errors", "wording", "extras", "randomness", "clock",
+    "kernels", "units",
 }  # fmt: skip
 ROOMS = {"exact", "approx", "sampling", "conformal"}
 BELOW |= {room: FOUNDATION for room in ROOMS}
@@ -30,7 +32,8 @@ ENGINE_ROOMS = ROOMS | {"elimination", "neural", "tt"}
 BELOW["portfolio"] = FOUNDATION | ENGINE_ROOMS
 BELOW["engines"] = FOUNDATION | ENGINE_ROOMS | {"portfolio"}
 BELOW["metrics"] = {"errors", "model"}
-BELOW["answer"] = FOUNDATION
+BELOW["display"] = FOUNDATION | {"engines"}
+BELOW["answer"] = FOUNDATION | {"display"}
 BELOW["batch"] = BELOW["engines"] | {"engines", "answer"}
 BELOW["data"] = BELOW["engines"] | {"engines", "metrics", "extras"}
 BELOW["api"] = BELOW["engines"] | {"engines", "answer", "batch"}
@@ -40,7 +43,7 @@ BELOW["bench"] = BELOW["data"] | {"data", "api", "answer"}
 BELOW["cli"] = set(BELOW) | {"train", "bench"}
 BELOW["__init__"] = set(BELOW)
 BELOW["__main__"] = {"cli"}
-TYPES_ONLY = {("model", "inference")}  # for annotations, under TYPE_CHECKING
+TYPES_ONLY = {("model", "inference"), ("display", "answer")}  # for annotations, under TYPE_CHECKING
 
 
 def room_of(path: Path) -> str:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from icgi.api import (
         from_factors,
         from_ising,
-        from_networkx,
         load,
         load_evidence,
         marginals,
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
         sample,
         save,
     )
+    from icgi.arrays import ManyMarginals, PairwiseBatch, ising_batch, potts_batch
     from icgi.errors import (
         BudgetError,
         CheckpointError,
@@ -30,7 +30,17 @@ if TYPE_CHECKING:
         UnsupportedModelError,
     )
     from icgi.inference import Budget, Engine, Marginals, Status, infer
+    from icgi.model.adapters import (
+        from_dimod,
+        from_networkx,
+        from_pgmpy,
+        from_potts,
+        from_pyagrum,
+        to_networkx,
+        to_pyagrum,
+    )
     from icgi.model.condition import Evidence, condition, lift
+    from icgi.model.formats.couplings import from_gset, from_matrix_market
     from icgi.model.graph import FactorGraph
 
 _HOME = {
@@ -39,7 +49,6 @@ _HOME = {
         (
             "from_factors",
             "from_ising",
-            "from_networkx",
             "load",
             "load_evidence",
             "marginals",
@@ -63,13 +72,28 @@ _HOME = {
     **dict.fromkeys(("Budget", "Engine", "Marginals", "Status", "infer"), "icgi.inference"),
     **dict.fromkeys(("Evidence", "condition", "lift"), "icgi.model.condition"),
     "FactorGraph": "icgi.model.graph",
+    **dict.fromkeys(
+        (
+            "from_dimod",
+            "from_networkx",
+            "from_pgmpy",
+            "from_potts",
+            "from_pyagrum",
+            "to_networkx",
+            "to_pyagrum",
+        ),
+        "icgi.model.adapters",
+    ),
+    **dict.fromkeys(
+        ("ManyMarginals", "PairwiseBatch", "ising_batch", "potts_batch"), "icgi.arrays"
+    ),
+    **dict.fromkeys(("from_gset", "from_matrix_market"), "icgi.model.formats.couplings"),
 }
 
 __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "Answer",
     "from_factors",
     "from_ising",
-    "from_networkx",
     "load",
     "load_evidence",
     "marginals",
@@ -91,6 +115,19 @@ __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "condition",
     "lift",
     "FactorGraph",
+    "from_dimod",
+    "from_networkx",
+    "from_pgmpy",
+    "from_potts",
+    "from_pyagrum",
+    "to_networkx",
+    "to_pyagrum",
+    "from_gset",
+    "from_matrix_market",
+    "ManyMarginals",
+    "PairwiseBatch",
+    "ising_batch",
+    "potts_batch",
 ]
 
 

@@ -14,8 +14,9 @@ from icgi.errors import IcgiError
 from icgi.extras import require_extra
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import Evidence
+from icgi.model.findings import Findings
 from icgi.model.graph import FactorGraph, FloatArray, IntArray, state_names, variable_name
-from icgi.wording import did_you_mean, shown, some
+from icgi.wording import did_you_mean, some
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,7 @@ class Answer:
     budget: Budget | None = None  # what was allowed, where that is known
     seed: int | None = None
     command: str | None = None  # that was typed
+    findings: Findings | None = None  # likelihoods and excluded states beside the evidence
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "marginals", _read_only(self.marginals))
@@ -161,6 +163,7 @@ class Answer:
                     variable_name(self.model, i): state_names(self.model, i)[x]
                     for i, x in self.evidence.items()
                 },
+                **self._soft_evidence(),
                 "marginals": [
                     {
                         "variable": variable_name(self.model, i),
@@ -171,6 +174,20 @@ class Answer:
                 ],
             }
         )
+
+    def _soft_evidence(self) -> dict[str, Any]:
+        """Likelihoods and excluded states by name, where there are any."""
+        found = self.findings or Findings()
+        weights = {
+            variable_name(self.model, i): self._by_state(i, row)
+            for i, row in found.likelihood.items()
+        }
+        excluded = {
+            variable_name(self.model, i): [state_names(self.model, i)[x] for x in states]
+            for i, states in found.excluded.items()
+        }
+        parts = (("likelihood", weights), ("excluded", excluded))
+        return {name: part for name, part in parts if part}
 
     def _by_state(self, i: int, row: FloatArray) -> dict[str, float | None]:
         names = state_names(self.model, i)
@@ -202,31 +219,23 @@ class Answer:
         finally:
             partial.unlink(missing_ok=True)
 
-    def _repr_html_(self) -> str:
-        from html import escape
+    def plot(self, top: int = 20, level: float = 0.9, ax: Any = None) -> Any:
+        """Bars of the most uncertain marginals, with bands where the error is known."""
+        from icgi.display import plot
 
-        first = self.by_uncertainty()[:20].tolist()
-        rows = "".join(
-            f"<tr><td>{escape(shown(variable_name(self.model, i)))}</td>"
-            + f"<td>{'observed' if i in self.evidence else f'{bits:.3f}'}</td><td>"
-            + ", ".join(
-                f"{escape(shown(name))}: {p:.4f}"
-                for name, p in zip(state_names(self.model, i), self[i].tolist(), strict=True)
-            )
-            + "</td></tr>"
-            for i in first
-            for bits in [self.entropy()[i]]
-        )
-        more = f"<p>… and {len(self) - len(first)} more</p>" if len(self) > len(first) else ""
-        return (
-            f"<p><b>{escape(self.engine)}</b>: {self.status.value}. {self.status.advice}</p>"
-            "<table><tr><th>variable</th><th>entropy (bits)</th><th>marginal</th></tr>"
-            f"{rows}</table>{more}"
-        )
+        return plot(self, top, level, ax)
+
+    def _repr_html_(self) -> str:
+        from icgi.display import html
+
+        return html(self)
 
     def __repr__(self) -> str:
         log_z = "" if self.log_z is None else f", log Z = {self.log_z:.10g}"
-        return f"Answer({len(self)} variables, {self.engine}: {self.status.value}{log_z})"
+        from icgi.display import plain_engine
+
+        engine = plain_engine(self.engine)
+        return f"Answer({len(self)} variables, {engine}: {self.status.value}{log_z})"
 
     def _number(self, variable: int | str) -> int:
         if isinstance(variable, str):
@@ -261,7 +270,7 @@ class Answer:
         return columns
 
     def _save_mar(self, path: Path) -> None:
-        from icgi.model.uai import write_marginals
+        from icgi.model.formats.uai import write_marginals
 
         write_marginals(path, self.probs, self.model.cards)
 

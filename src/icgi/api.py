@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.random import Generator
@@ -11,35 +11,48 @@ from numpy.typing import ArrayLike
 
 from icgi import clock
 from icgi.answer import Answer
+from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.engines import parse_engine
-from icgi.errors import ModelFormatError
+from icgi.errors import EvidenceError, ModelFormatError
 from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.model.condition import Evidence, condition, resolve_evidence
-from icgi.model.formats import read
+from icgi.model.findings import Findings, contradiction, enter, resolve
+from icgi.model.formats import read, write
+from icgi.model.formats.evidence import read_findings
+from icgi.model.formats.uai import read_evidence
 from icgi.model.graph import FactorGraph, check_size, log_of, real_array
 from icgi.model.ising import ising_model
-from icgi.model.uai import read_evidence, write_model
 from icgi.randomness import generator
 
 if TYPE_CHECKING:
     from icgi.elimination.sampling import Samples
 
 GivenEvidence = Mapping[int | str, int | str] | Mapping[int, int] | None
+GivenLikelihood = Mapping[Any, ArrayLike | Mapping[Any, float]] | None
+GivenExclusion = Mapping[Any, Iterable[Any] | int | str] | None
 
 
 def load(path: str | Path) -> FactorGraph:
-    """Model from a `.uai` file or a Bayesian network from a `.bif` file (also gzipped)."""
+    """Model of a file in the format of its ending, packed with gzip or not (docs/formats.md)."""
     return read(path)
 
 
 def load_evidence(path: str | Path, model: FactorGraph | None = None) -> Evidence:
-    """Evidence from a `.evid` file, checked against the model where one is given."""
-    return read_evidence(path, model)
+    """Observations of a `.evid`, `.json` or `.csv` file; names need the model."""
+    if model is None:
+        return read_evidence(path)
+    found = read_findings(path, model)
+    if found.likelihood or found.excluded:
+        raise EvidenceError(
+            f"{path}: holds likelihoods or excluded states; give the file to `icgi marginals -e`, "
+            "or its parts to `marginals(likelihood=…, exclude=…)`"
+        )
+    return found.observed
 
 
-def save(model: FactorGraph, path: str | Path) -> None:
-    """Write a model as a `.uai` file."""
-    write_model(model, path)
+def save(model: FactorGraph, path: str | Path) -> list[str]:
+    """Write a model in the format of the ending; return what that format could not hold."""
+    return write(model, path)
 
 
 def from_factors(
@@ -153,28 +166,6 @@ def from_ising(couplings: Any, fields: ArrayLike | None = None, beta: float = 1.
     return ising_model(couplings, fields, beta)
 
 
-def from_networkx(
-    graph: Any, coupling: str = "weight", field: str = "field", beta: float = 1.0
-) -> FactorGraph:
-    """Ising model on a networkx graph: J from edge attributes (or 1), h from nodes (or 0)."""
-    nodes = list(graph.nodes)
-    number = {v: i for i, v in enumerate(nodes)}
-    try:
-        links = [
-            (number[u], number[v], float(j)) for u, v, j in graph.edges(data=coupling, default=1)
-        ]
-        h = np.array([float(x) for _, x in graph.nodes(data=field, default=0)])
-    except (TypeError, ValueError) as error:
-        raise ModelFormatError(
-            f"the graph's {coupling!r} of edges and {field!r} of nodes should be numbers: {error}"
-        ) from error
-    if any(a == b for a, b, _ in links):
-        raise ModelFormatError("the graph has a loop from a node to itself; remove it first")
-    edges = np.array([link[:2] for link in links], dtype=np.int64).reshape(-1, 2)
-    values = np.array([link[2] for link in links], dtype=np.float64)
-    return ising_model((edges, values), h, beta, names=tuple(map(str, nodes)))
-
-
 def marginals(
     model: FactorGraph,
     evidence: GivenEvidence = None,
@@ -182,6 +173,9 @@ def marginals(
     budget: Budget | None = None,
     seed: int | Generator | None = 0,
     heard: Callable[[Answer], None] | None = None,
+    *,
+    likelihood: GivenLikelihood = None,
+    exclude: GivenExclusion = None,
 ) -> Answer:
     """Every single-variable marginal of p(x | evidence).
 
@@ -189,24 +183,61 @@ def marginals(
     ----------
     evidence
         {variable: state}, each by number or by name.
+    likelihood
+        Soft (virtual) evidence, {variable: weights}: the model is multiplied by a non-negative
+        weight for each state, given in order or as {state: weight}.
+    exclude
+        {variable: state or states} that are impossible.
     engine
         A name with options, such as ``"lbp:damping=0.5"``, or a settings object.
     heard
         Called with every complete answer of an engine that improves on its own (`auto`).
     """
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
-    resolved = resolve_evidence(model, evidence)
+    findings = resolve(model, evidence, likelihood, exclude)
     given = budget or Budget()
     began = clock.now()
     known = seed if isinstance(seed, int) else None
 
     def whole(found: Marginals) -> Answer:
-        return Answer(model, resolved, found, repr(chosen), clock.now() - began, given, known)
+        seconds = clock.now() - began
+        return Answer(
+            model, findings.observed, found, repr(chosen), seconds, given, known, findings=findings
+        )
 
     told = None if heard is None else (lambda found: heard(whole(found)))
-    return whole(infer(model, resolved, chosen, given, generator(seed), told))
+    entered = enter(model, findings)
+    try:
+        return whole(infer(entered, findings.observed, chosen, given, generator(seed), told))
+    except EvidenceError as error:
+        raise contradiction(model, findings, error, _possible(model, chosen, given)) from error
 
 
+def _possible(model: FactorGraph, engine: Engine, budget: Budget) -> Callable[[Findings], bool]:
+    """Whether an engine finds that some findings can be true together."""
+
+    def possible(found: Findings) -> bool:
+        try:
+            infer(enter(model, found), found.observed, engine, budget, generator(0))
+        except EvidenceError:
+            return False
+        return True
+
+    return possible
+
+
+@overload
+def marginals_batch(
+    models: PairwiseBatch,
+    evidences: None = None,
+    engine: str | Engine = "auto",
+    budget: Budget | None = None,
+    seed: int | Generator | None = 0,
+    threads: int | None = None,
+) -> ManyMarginals: ...
+
+
+@overload
 def marginals_batch(
     models: FactorGraph | Sequence[FactorGraph],
     evidences: Sequence[GivenEvidence] | None = None,
@@ -214,16 +245,32 @@ def marginals_batch(
     budget: Budget | None = None,
     seed: int | Generator | None = 0,
     threads: int | None = None,
-) -> list[Answer]:
-    """Answers to many questions: one model with many evidences, or many models.
+) -> list[Answer]: ...
+
+
+def marginals_batch(
+    models: FactorGraph | Sequence[FactorGraph] | PairwiseBatch,
+    evidences: Sequence[GivenEvidence] | None = None,
+    engine: str | Engine = "auto",
+    budget: Budget | None = None,
+    seed: int | Generator | None = 0,
+    threads: int | None = None,
+) -> list[Answer] | ManyMarginals:
+    """Answers to many questions: one model with many evidences, many models, or arrays of models.
 
     Each question gets its own random stream, so answers do not depend on `threads`.
     Engines that can share work over a batch (an elimination order for all evidences of one model,
     one compiled run over all models) do so; the seconds of the budget are then those of an answer
-    on average.
+    on average. Arrays (`ising_batch`, `potts_batch`) are answered by arrays; there the seconds are
+    those of all models together for `jt`, of a model on average for `lbp`.
     """
-    from icgi.batch import run_batch
+    from icgi.batch import run_arrays, run_batch
 
+    if isinstance(models, PairwiseBatch):
+        if evidences is not None:
+            raise EvidenceError("a batch of arrays takes no evidence; give models one by one")
+        settings = parse_engine(engine) if isinstance(engine, str) else engine
+        return run_arrays(models, settings, budget or Budget(), generator(seed), threads)
     shared = isinstance(models, FactorGraph)
     given = list(evidences) if evidences is not None else [None] * (1 if shared else len(models))  # type: ignore[arg-type]
     each = [models] * len(given) if isinstance(models, FactorGraph) else list(models)
@@ -233,7 +280,14 @@ def marginals_batch(
         )
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
     questions = [(m, resolve_evidence(m, e)) for m, e in zip(each, given, strict=True)]
-    return run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
+    try:
+        return run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
+    except EvidenceError as error:
+        for number, (m, observed) in enumerate(questions):
+            named = contradiction(m, Findings(observed), error)
+            if named is not error:
+                raise EvidenceError(f"question {number}: {named}") from error
+        raise
 
 
 def sample(
@@ -252,7 +306,11 @@ def sample(
     """
     from icgi.elimination.sampling import sample as draw
 
-    conditioned = condition(model, resolve_evidence(model, evidence))
+    observed = resolve_evidence(model, evidence)
+    try:
+        conditioned = condition(model, observed)
+    except EvidenceError as error:
+        raise contradiction(model, Findings(observed), error) from error
     drawn = draw(conditioned.model, n, generator(seed), rank)
     kept = np.argsort(~conditioned.alive, axis=1, kind="stable")  # n k  kept states come first
     return replace(drawn, states=kept[np.arange(model.n_variables), drawn.states])

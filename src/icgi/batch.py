@@ -3,11 +3,14 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import numpy as np
 from numpy.random import Generator
 
 from icgi import clock
 from icgi.answer import Answer
+from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.inference import Budget, Engine, infer
 from icgi.model.condition import Conditioned, Evidence, condition, lift
 from icgi.model.graph import FactorGraph
@@ -53,6 +56,31 @@ def run_batch(
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         return list(pool.map(answer, range(len(questions))))
+
+
+def run_arrays(
+    batch: PairwiseBatch,
+    engine: Engine,
+    budget: Budget,
+    rng: Generator,
+    threads: int | None = None,
+) -> ManyMarginals:
+    """Answers to a batch of arrays: at once where the engine offers that, else model by model."""
+    began = clock.now()
+    at_once = getattr(engine, "arrays", None)
+    found = at_once(batch, budget, rng, threads) if at_once else None
+    if found is None:
+        questions: list[Question] = [(batch.model(m), {}) for m in range(len(batch))]
+        answers = run_batch(questions, engine, budget, rng, threads)
+        shape = (len(batch), batch.n_variables, batch.n_states)
+        found = ManyMarginals(
+            np.array([a.probs for a in answers]).reshape(shape),
+            np.array([np.nan if a.log_z is None else a.log_z for a in answers], np.float64),
+            tuple(a.status for a in answers),
+        )
+    for array in (found.probs, found.log_z):
+        array.flags.writeable = False
+    return replace(found, engine=repr(engine), seconds=clock.now() - began)
 
 
 def _conditioned(questions: Sequence[Question]) -> list[Conditioned]:

@@ -15,8 +15,8 @@ from numpy.testing import assert_array_equal
 
 from icgi.data.families import FAMILIES
 from icgi.data.store import LabelledSet
+from icgi.model.formats.uai import write_model
 from icgi.model.graph import FactorGraph
-from icgi.model.uai import write_model
 
 ICGI = [sys.executable, "-m", "icgi"]
 PATIENCE = 120  # seconds until a test that waits gives up

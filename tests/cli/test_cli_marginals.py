@@ -19,8 +19,8 @@ from icgi.answer import model_digest
 from icgi.cli.engines import describe
 from icgi.cli.options import bytes_of
 from icgi.engines import ENGINES
+from icgi.model.formats.uai import read_marginals
 from icgi.model.ordering import search
-from icgi.model.uai import read_marginals
 
 
 def files() -> set[str]:

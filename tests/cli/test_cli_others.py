@@ -19,9 +19,9 @@ from icgi.cli.engines import describe
 from icgi.data.families import FAMILIES
 from icgi.engines import ENGINES, engine_class
 from icgi.exact.forecast import along
+from icgi.model.formats.uai import read_marginals, read_pr, write_marginals
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order
-from icgi.model.uai import read_marginals, read_pr, write_marginals
 
 VERBS = {
     "marginals": (

@@ -97,7 +97,7 @@ def test_presets_at_smoke_scale_keep_their_roles() -> None:
 
 
 def test_a_folder_of_models_is_a_source(tmp_path) -> None:
-    from icgi.model.uai import write_model
+    from icgi.model.formats.uai import write_model
 
     write_model(zoo.MODELS["loop"], tmp_path / "loop.uai")
     (tmp_path / "loop.uai.evid").write_text("1 0 1\n")

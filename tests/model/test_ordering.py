@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 import zoo
 from icgi.errors import IcgiError
 from icgi.model.condition import condition
+from icgi.model.formats.uai import parse_evidence, parse_model
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import HEURISTICS, RULES, Order, cost, find_order, greedy_order, neighbours
 from icgi.model.ordering.bits import bit_rows, greedy_bits
 from icgi.model.ordering.graph import core_of
 from icgi.model.ordering.lists import greedy_lists
-from icgi.model.uai import parse_evidence, parse_model
 
 Graph = dict[int, set[int]]
 

@@ -53,6 +53,13 @@ class Core(NamedTuple):
     plain: BoolArray  # m    models whose log tables have no spread that rounding would show in
 
 
+class Sizes(NamedTuple):
+    """How large a model is: all that laying out needs of it beside its wiring."""
+
+    n_variables: int
+    n_factors: int
+
+
 class State(NamedTuple):
     """What a run changes; everything is written in place by the sweeps."""
 
@@ -107,6 +114,11 @@ def lay_out(
     `w` is what `side_by_side` has read, if it has. Raises `TimeSpent` at the deadline.
     """
     w = side_by_side(models, deadline) if w is None else w
+    return lay_out_wired([Sizes(m.n_variables, m.n_factors) for m in models], w, deadline)
+
+
+def lay_out_wired(models: Sequence[Sizes], w: Wiring, deadline: Deadline = NEVER) -> Core:
+    """`lay_out` of models that are side by side in a wiring."""
     n = len(w.cards)
     variables = starts(np.array([model.n_variables for model in models], np.int64))
     owner = np.repeat(np.arange(len(models)), [model.n_factors for model in models])  # of factors

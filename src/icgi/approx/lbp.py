@@ -8,9 +8,11 @@ from numpy.random import Generator
 
 from icgi.approx.core import (
     Core,
+    Sizes,
     State,
     initial_state,
     lay_out,
+    lay_out_wired,
     packs,
     probabilities,
     reweight,
@@ -21,6 +23,7 @@ from icgi.approx.mean_field_sweeps import mean_messages
 from icgi.approx.messages import NUMBER, Schedule, log_partitions, sweep
 from icgi.approx.reading import TimeSpent, check, from_fields, patient
 from icgi.approx.support import supported_all
+from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.clock import Deadline
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import lift
@@ -94,6 +97,49 @@ class LoopyBP:
             check(patient(models, deadline))
         except TimeSpent:
             return [from_fields(model) for model in models]
+        best = self._best(core, budget, rngs, deadline, threads)
+        probs = probabilities(core, best.belief, max(part.model.max_states for part in parts))
+        rows = np.split(probs, core.model_variable[1:-1])
+        return [
+            lift(best.answer(core, m, rows[m][:, : part.model.max_states].copy()), part.alive)
+            for m, part in enumerate(parts)
+        ]
+
+    def arrays(
+        self, batch: PairwiseBatch, budget: Budget, rng: Generator, threads: int | None = None
+    ) -> ManyMarginals | None:
+        """Answers to a batch of arrays, as to its models; None where one by one is better."""
+        n, e, k = batch.n_variables, len(batch.edges), batch.n_states
+        needed = 8 * (2 * batch.values.size + len(batch) * (n * (k + 8) + e * (16 + 10 * k)))
+        if not len(batch) or not batch.ordinary or k < 2 or needed > budget.table_bytes:
+            return None
+        deadline = Deadline.after(budget.seconds * len(batch))
+        core = lay_out_wired([Sizes(n, n + e)] * len(batch), batch.wiring(0, len(batch)))
+        core = reweight(core, core.rho)
+        best = self._best(core, budget, rng.spawn(len(batch)), deadline, threads)
+        probs = probabilities(core, best.belief, k).reshape(len(batch), n, k)
+        exact = core.forest & core.plain & (best.residual <= EXACT)
+        status = tuple(
+            (Status.EXACT if sure else Status.AT_REST) if rest else Status.BUDGET_SPENT
+            for rest, sure in zip(best.at_rest.tolist(), exact.tolist(), strict=True)
+        )
+        known = best.at_rest & np.isfinite(best.log_z)
+        stats = {
+            "residual": best.residual,
+            "sweeps": best.sweeps.astype(np.float64),
+            "converged_runs": best.fixed_points.astype(np.float64),
+        }
+        return ManyMarginals(probs, np.where(known, best.log_z, np.nan), status, stats)
+
+    def _best(
+        self,
+        core: Core,
+        budget: Budget,
+        rngs: Sequence[Generator],
+        deadline: Deadline,
+        threads: int | None,
+    ) -> "_Best":
+        """All runs of models that are laid out."""
         best = _Best.empty(core)
         further = AUTOMATIC if self.restarts is None else range(1, self.restarts + 1)
         for attempt in (0, *further):
@@ -106,12 +152,7 @@ class LoopyBP:
             settled = (state.residual <= self.tolerance).any()
             with (after(deadline) if settled else deadline).flag() as stop:
                 best.offer(core, state, self.tolerance, attempt, limit > 0, stop)
-        probs = probabilities(core, best.belief, max(part.model.max_states for part in parts))
-        rows = np.split(probs, core.model_variable[1:-1])
-        return [
-            lift(best.answer(core, m, rows[m][:, : part.model.max_states].copy()), part.alive)
-            for m, part in enumerate(parts)
-        ]
+        return best
 
     def _allowed(
         self, core: Core, attempt: int, best: "_Best", sweeps: int, deadline: Deadline

@@ -117,7 +117,7 @@ def _as_json(pair: Pair, i: int, l1: float) -> dict[str, object]:
 def _read(answer: Path, reference: Path) -> Pair:
     import numpy as np
 
-    from icgi.model.uai import read_marginals
+    from icgi.model.formats.uai import read_marginals
 
     ours, theirs = read_marginals(answer), read_marginals(reference)
     if len(ours) != len(theirs):

@@ -20,6 +20,8 @@ def run(
     model: options.Model,
     evidence: options.EvidenceFile = None,
     observe: options.Observe = None,
+    likely: options.Likely = None,
+    exclude: options.Exclude = None,
     memory: options.Memory = "4G",
     seconds: options.Seconds = None,
     json: options.Json = False,
@@ -32,7 +34,9 @@ def run(
     budget = Budget(seconds=options.positive_seconds(seconds), table_bytes=options.bytes_of(memory))
     with output.working(quiet) as say:
         text = output.interruptible(
-            lambda: _look(question.load(model, evidence, observe, budget), budget, seed, say)
+            lambda: _look(
+                question.load(model, evidence, observe, budget, likely, exclude), budget, seed, say
+            )
         )
     counted, kind, ahead, choice = text
     beside = question.unused_evidence(model, evidence)

@@ -4,7 +4,6 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ import typer
 
 from icgi.cli import options, output, question
 from icgi.cli.failures import BUDGET_REFUSED, INTERRUPTED, NOT_CONVERGED
+from icgi.cli.known import Given
 from icgi.cli.startup import loading
 from icgi.errors import BudgetError, IcgiError
 
@@ -27,6 +27,8 @@ def run(
     model: options.Model,
     evidence: options.EvidenceFile = None,
     observe: options.Observe = None,
+    likely: options.Likely = None,
+    exclude: options.Exclude = None,
     engine: options.EngineName = "auto",
     seconds: options.Seconds = None,
     iterations: options.Iterations = None,
@@ -92,18 +94,19 @@ def run(
         raise typer.BadParameter(f"{level:g} is not between 0 and 1", param_hint="--level")
     seconds_left = options.positive_seconds(seconds)
     budget = Budget(iterations, seconds_left, options.bytes_of(memory))
+    given = Given(evidence, observe or (), likely or (), exclude or ())
     _check_output(out)
     _check_report(report)
     try:
         with output.working(quiet) as say:
             draft = None if json or strict else out  # what is asked for by name grows on the way
             answer, stopped = output.stoppable(
-                lambda: _ask(model, evidence, observe, engine, budget, seed, quiet, say, draft)
+                lambda: _ask(model, given, engine, budget, seed, quiet, say, draft)
             )
     except question.Refused as refused:
         from icgi.cli.refusal import explain
 
-        explain(refused, _words(model, evidence, observe), out)
+        explain(refused, [str(model), *given.words()], out)
         raise typer.Exit(BUDGET_REFUSED) from refused
     answer = replace(answer, budget=budget, seed=seed, command=_command())
     failed = strict and not answer.status.trusted
@@ -139,8 +142,7 @@ def _command() -> str:
 
 def _ask(
     path: Path,
-    evidence: Path | None,
-    observe: Sequence[str] | None,
+    given: Given,
     engine_text: str,
     budget: "Budget",
     seed: int,
@@ -154,8 +156,8 @@ def _ask(
         engine: Engine = parse_engine(engine_text)
         deadline = budget.deadline()  # whoever asks for seconds waits for the reading too
         say(f"reading {path.name}")
-        asked = question.load(path, evidence, observe, budget)
-        beside = question.unused_evidence(path, evidence)
+        asked = question.load(path, given.file, given.observe, budget, given.likely, given.exclude)
+        beside = question.unused_evidence(path, given.file)
         if beside is not None:
             output.note(f"there is {beside.name}, not used; give -e {beside} to enter it", quiet)
         say("searching an elimination order")
@@ -237,9 +239,3 @@ def _replace(answer: "Answer", target: Path) -> str:
             return ""
         target.rename(old)
     return f" (the file that was there is kept as {old.name})"
-
-
-def _words(model: Path, evidence: Path | None, observe: Sequence[str] | None) -> list[str]:
-    """MODEL and the options that repeat the question."""
-    words = [str(model), *(["-e", str(evidence)] if evidence else [])]
-    return words + [word for text in observe or () for word in ("--observe", text)]

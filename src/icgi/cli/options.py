@@ -16,12 +16,21 @@ _SIZE = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgt]?i?)b?\s*", re.IGNORECASE)
 Model: TypeAlias = Annotated[
     Path,
     typer.Argument(
-        metavar="MODEL", readable=False, help="Model file: .uai or .bif, packed with gzip or not."
+        metavar="MODEL",
+        readable=False,
+        help="Model file, packed with gzip or not: .uai, .bif, .xmlbif, .json, .net, .dsl, .xdsl, "
+        ".o3prm, .mtx or .gset.",
     ),
 ]
 EvidenceFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--evidence", "-e", metavar="FILE", readable=False, help="Evidence file (.evid)."),
+    typer.Option(
+        "--evidence",
+        "-e",
+        metavar="FILE",
+        readable=False,
+        help="Evidence file: .evid (numbers), .json or .csv (names); docs/formats.md.",
+    ),
 ]
 Observe: TypeAlias = Annotated[
     list[str] | None,
@@ -29,6 +38,23 @@ Observe: TypeAlias = Annotated[
         "--observe",
         metavar="X=STATE",
         help="Observe one more variable, both by name or number; repeat for more.",
+    ),
+]
+Likely: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--likely",
+        metavar="X=S:W,S:W,…",
+        help="Soft evidence: multiply the model by a weight for every state of a variable, such as "
+        "'HR=LOW:0.2,NORMAL:0.5,HIGH:0.3'; repeat for more variables.",
+    ),
+]
+Exclude: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        metavar="X=STATE,…",
+        help="States that are impossible, such as HR=LOW; repeat for more.",
     ),
 ]
 EngineName: TypeAlias = Annotated[

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from icgi.cli.startup import loading
-from icgi.errors import BudgetError, EvidenceError, IcgiError
+from icgi.errors import BudgetError, EvidenceError
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from icgi.exact.forecast import Forecast
     from icgi.inference import Budget, Engine, Marginals
     from icgi.model.condition import Conditioned, Evidence
+    from icgi.model.findings import Findings
     from icgi.model.graph import FactorGraph
 
 _BRIEFLY = 3.0  # seconds of which engines that need no order leave a share to its search
@@ -28,9 +29,14 @@ class Question:
 
     path: Path
     model: "FactorGraph"
-    evidence: "Evidence"
+    findings: "Findings"
     conditioned: "Conditioned"
     deadline: "Deadline"  # counted from the moment at which the files were read
+
+    @property
+    def evidence(self) -> "Evidence":
+        """What was observed."""
+        return self.findings.observed
 
 
 @runtime_checkable
@@ -62,24 +68,25 @@ def load(
     evidence_file: Path | None,
     observed: Sequence[str] | None,
     budget: "Budget | None" = None,
+    likely: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
 ) -> Question:
-    """Read the files, add what was observed on the command line, remove impossible states."""
+    """Read the files, add what the command line says, remove impossible states."""
     from icgi.api import load as load_model
-    from icgi.api import load_evidence
+    from icgi.cli.known import combined
     from icgi.inference import Budget
     from icgi.model.condition import condition
+    from icgi.model.findings import contradiction, enter
 
     model = load_model(path)
-    evidence = dict(load_evidence(evidence_file, model)) if evidence_file else {}
-    for i, x in _observations(model, observed or ()):
-        if evidence.setdefault(i, x) != x:
-            raise EvidenceError(
-                f"variable {i} is observed in state {evidence[i]} and in state {x}; keep one"
-            )
+    found = combined(model, evidence_file, observed or (), likely or (), exclude or ())
     budget = budget or Budget()
     deadline = budget.deadline()
-    conditioned = condition(model, evidence, budget.table_bytes)
-    return Question(path, model, evidence, conditioned, deadline)
+    try:
+        conditioned = condition(enter(model, found), found.observed, budget.table_bytes)
+    except EvidenceError as error:
+        raise contradiction(model, found, error) from error
+    return Question(path, model, found, conditioned, deadline)
 
 
 def unused_evidence(path: Path, evidence_file: Path | None) -> Path | None:
@@ -123,7 +130,8 @@ def cost_line(
     model = question.model
     return (
         f"{question.path.name}: {count(model.n_variables, 'variable')}, "
-        f"{count(model.n_factors, 'factor')}, {states(model)}, {len(question.evidence)} observed; "
+        f"{count(model.n_factors, 'factor')}, {states(model)}, {len(question.evidence)} observed"
+        f"{_soft(question)}; "
         f"exact: {ahead.structure or f'width {ahead.order.width}'}, tables "
         f"{readable_bytes(ahead.table_bytes)}, about "
         f"{readable_seconds(ahead.seconds)}; engine {name}: {reason(engine, ahead, budget)}"
@@ -166,17 +174,30 @@ def answer(
     from icgi import clock
     from icgi.answer import Answer
     from icgi.inference import ask
+    from icgi.model.findings import contradiction
     from icgi.randomness import generator
 
     began = clock.now()
 
     def whole(found: "Marginals") -> Answer:
-        return Answer(question.model, question.evidence, found, repr(engine), clock.now() - began)
+        return Answer(
+            question.model, question.evidence, found, repr(engine), clock.now() - began,
+            findings=question.findings,
+        )  # fmt: skip
 
     run = engine.along(ahead) if isinstance(engine, Foreseeing) else engine
     left = budget.until(question.deadline)
     told = None if heard is None else (lambda found: heard(whole(found)))
-    return whole(ask(question.conditioned, run, left, generator(seed), told))
+    try:
+        return whole(ask(question.conditioned, run, left, generator(seed), told))
+    except EvidenceError as error:
+        raise contradiction(question.model, question.findings, error) from error
+
+
+def _soft(question: Question) -> str:
+    found = question.findings
+    parts = [(len(found.likelihood), "with likelihoods"), (len(found.excluded), "with exclusions")]
+    return "".join(f", {number} {what}" for number, what in parts if number)
 
 
 def count(number: int, what: str) -> str:
@@ -188,19 +209,6 @@ def states(model: "FactorGraph") -> str:
     """Numbers of states of a model's variables: `2 states`, `2–81 states`."""
     low, high = int(model.cards.min(initial=model.max_states)), model.max_states
     return count(high, "state") if low == high else f"{low}–{high:,} states"
-
-
-def _observations(model: "FactorGraph", observed: Sequence[str]) -> list[tuple[int, int]]:
-    from icgi.model.condition import resolve_evidence
-
-    pairs: list[tuple[int, int]] = []
-    for text in observed:
-        variable, equals, state = (part.strip() for part in text.rpartition("="))
-        if not equals or not variable or not state:
-            raise IcgiError(f"--observe {text!r}: write VARIABLE=STATE, such as --observe 3=1")
-        given: dict[int | str, int | str] = {variable: state}
-        pairs.extend(resolve_evidence(model, given).items())
-    return pairs
 
 
 def _unpacked(path: Path) -> Path:

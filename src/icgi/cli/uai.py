@@ -125,7 +125,7 @@ def _ask(
 
 
 def _write(answer: "Answer", draft: Path, task: str) -> None:
-    from icgi.model.uai import write_marginals, write_pr
+    from icgi.model.formats.uai import write_marginals, write_pr
 
     if task == "MAR":
         write_marginals(draft, answer.probs, answer.model.cards)

@@ -1,4 +1,4 @@
-"""Published benchmark instances: archives of `.uai` files with evidence and reference answers.
+"""Published benchmark instances: archives of models with evidence and reference answers.
 
 The folder is given by the environment variable ICGI_DATA; nothing of it is part of the package.
 """
@@ -13,9 +13,10 @@ from icgi.data.archive import members
 from icgi.data.inside import inside
 from icgi.errors import ModelFormatError
 from icgi.model.condition import Evidence
+from icgi.model.formats import FORMATS, parse
+from icgi.model.formats.uai import parse_evidence, parse_marginals, parse_pr
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.names import check_names
-from icgi.model.uai import parse_evidence, parse_marginals, parse_model, parse_pr
 
 COLUMNS = (
     "name", "family", "archive", "tractable_2p26", "reference_status", "recomputed_exact_file"
@@ -44,7 +45,9 @@ class Instance:
 
     def model(self) -> FactorGraph:
         """Parse the model."""
-        return parse_model(self._bytes(".uai"), f"{self.name}.uai")
+        inside = members(self.archive)
+        ending = next((e for e in FORMATS if self.name + e in inside), ".uai")
+        return parse(self._bytes(ending), self.name + ending)
 
     def evidence(self) -> Evidence:
         """Parse the evidence; none where the archive has no file for it."""

@@ -12,8 +12,9 @@ from icgi.data.families import FAMILIES, PRESETS
 from icgi.data.splits import Draw, Role, draws, share, stratified
 from icgi.data.store import SHIPPED, Identity
 from icgi.errors import IcgiError
+from icgi.model.formats import is_model, read
+from icgi.model.formats.uai import read_evidence
 from icgi.model.graph import FactorGraph
-from icgi.model.uai import read_evidence, read_model
 
 Scale = Literal["smoke", "small", "paper"]
 Instances = Iterator[tuple[Identity, FactorGraph]]
@@ -36,7 +37,7 @@ RECIPE: tuple[tuple[str, dict[str, int | float]], ...] = (
 
 
 def source(name: str, scale: Scale = "small") -> Instances:
-    """Instances of a preset, or of a folder that holds `manifest.csv` or `.uai` files."""
+    """Instances of a preset, or of a folder that holds `manifest.csv` or model files."""
     if name in PRESETS:
         return preset(name, scale)
     if name == SHIPPED.name and not Path(name).exists():
@@ -44,11 +45,11 @@ def source(name: str, scale: Scale = "small") -> Instances:
     folder = Path(name)
     if (folder / "manifest.csv").is_file():
         return collection(folder)
-    if folder.is_dir() and any(folder.glob("*.uai*")):
+    if folder.is_dir() and any(map(is_model, folder.iterdir())):
         return files(folder)
     raise IcgiError(
         f"{name!r} is neither a set, nor a preset ({', '.join(PRESETS)}, shipped), nor a folder "
-        "with .uai files or a manifest.csv"
+        "with model files (.uai, .bif, …) or a manifest.csv"
     )
 
 
@@ -93,9 +94,9 @@ def collection(folder: Path) -> Instances:
 
 
 def files(folder: Path) -> Instances:
-    """Every `.uai` file of a folder, with the `.evid` file beside it where there is one."""
-    for path in sorted([*folder.glob("*.uai"), *folder.glob("*.uai.gz")]):
-        model = read_model(path)
+    """Every model file of a folder, with the `.evid` file beside it where there is one."""
+    for path in sorted(filter(is_model, folder.iterdir())):
+        model = read(path)
         evidence = path.with_name(path.name.removesuffix(".gz") + ".evid")
         observed = read_evidence(evidence, model) if evidence.is_file() else {}
         yield Identity(path.name, folder.name, evidence=observed), model

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.errors import BudgetError, EvidenceError
 from icgi.exact import logpasses, passes
 from icgi.exact.forecast import Forecast, along, forecast, recosted
@@ -48,6 +49,18 @@ class JunctionTree:
     def along(self, ahead: Forecast) -> "AlongForecast":
         """Same engine for the model of a forecast, without another search."""
         return AlongForecast(ahead, self.arithmetic)
+
+    def arrays(
+        self, batch: PairwiseBatch, budget: Budget, rng: Generator, threads: int | None = None
+    ) -> ManyMarginals | None:
+        """Answers to a batch of arrays along one order; None where one by one is better."""
+        from icgi.exact.together import together
+
+        if not len(batch) or not batch.ordinary or self.arithmetic == "log":
+            return None
+        deadline = budget.deadline()
+        ahead = self.forecast(batch.model(0), budget, rng)
+        return together(batch, ahead, budget.until(deadline), threads)
 
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> "AlongOrder":
         """Same engine with the order searched once, for many evidences on one model."""

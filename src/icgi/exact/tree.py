@@ -76,7 +76,7 @@ def fill_store(model: FactorGraph, plan: Plan, log: bool) -> tuple[FloatArray, f
     """Store with every factor's table, axes sorted by time, largest entry 1; and Σ log scales."""
     w = wiring(model)
     store = np.empty(plan.store_entries)
-    shift = _load_tables(
+    shift = load_tables(
         model.cards, plan.time, w.scope_start, w.scope, w.table_start, w.values,
         plan.factor_data, store, log,
     )  # fmt: skip
@@ -357,7 +357,7 @@ def _scratch(nodes: Any, op_start: Any, op_child: Any, size: Any) -> Any:
 
 
 @kernel
-def _load_tables(  # type: ignore[no-untyped-def]
+def load_tables(  # type: ignore[no-untyped-def]
     cards, time, scope_start, scope, table_start, values, factor_data, store, log
 ):
     """Copy tables with sorted axes, divided by their largest entry; return Σ log of these."""

@@ -14,13 +14,18 @@ from typing import NoReturn
 import numpy as np
 
 from icgi.errors import ModelFormatError
-from icgi.model.graph import FactorGraph, FloatArray
-
-LARGEST_TABLE = 2**28  # entries that a few parents may promise
-SUM_TOLERANCE = 0.01  # of a row of probabilities: files are rounded, mistakes are larger
+from icgi.model.formats.network import (
+    LARGEST_TABLE,
+    LONGEST_SCOPE,
+    SUM_TOLERANCE,
+    assemble,
+    conditionals,
+    plain_words,
+)
+from icgi.model.graph import FactorGraph, FloatArray, state_names, variable_name
 
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}()\[\]|;,]|[^\s{}()\[\]|;,"]+')
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.S)  # or a quoted name
 _MARKS = frozenset("{}()[]|;,")
 
 
@@ -93,7 +98,7 @@ def parse_bif(data: bytes, path: str) -> FactorGraph:
     except UnicodeDecodeError:
         raw = data.decode("latin-1")  # older files carry names in it
     # comments become blanks, so that lines keep their numbers
-    text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), raw)
+    text = _COMMENT.sub(_blank, raw) if "//" in raw or "/*" in raw else raw
     words = _Words(path, text, _TOKEN.findall(text))
     states: dict[str, list[str]] = {}
     factors: list[tuple[tuple[str, ...], FloatArray]] = []
@@ -118,27 +123,23 @@ def parse_bif(data: bytes, path: str) -> FactorGraph:
     return _network(path, states, factors)
 
 
+def _blank(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+
+
 def _network(
     path: str, states: dict[str, list[str]], factors: list[tuple[tuple[str, ...], FloatArray]]
 ) -> FactorGraph:
     if not states:
         raise ModelFormatError(f"{path}: no variable block found; is this a BIF file?")
-    missing = [name for name in states if name not in {scope[0] for scope, _ in factors}]
+    heads = {scope[0] for scope, _ in factors}
+    missing = [name for name in states if name not in heads]
     if missing:
         raise ModelFormatError(
             f"{path}: variable {missing[0]!r} has no probability block; every variable of a "
             "Bayesian network needs one"
         )
-    number = {name: i for i, name in enumerate(states)}
-    with np.errstate(divide="ignore"):
-        tables = tuple([np.log(table) for _, table in factors])
-    return FactorGraph(
-        np.array([len(found) for found in states.values()]),
-        tuple([tuple([number[name] for name in scope]) for scope, _ in factors]),
-        tables,
-        names=tuple(states),
-        states=tuple([tuple(found) for found in states.values()]),
-    )
+    return assemble(states, factors)
 
 
 def _variable(words: _Words) -> tuple[str, list[str]]:
@@ -158,6 +159,8 @@ def _variable(words: _Words) -> tuple[str, list[str]]:
         states = [word[1:-1] if word.startswith('"') else word for word in words.until("}")]
         if not count.isdecimal() or int(count) != len(states):
             words.fail(f"variable {name!r} has {len(states)} states, but announces {count[:20]}")
+        if len(set(states)) < len(states):
+            words.fail(f"two states of variable {name!r} have the same name; rename one")
         if words.peek() == ";":
             words.take()
     words.expect("}")
@@ -184,12 +187,15 @@ def _probability(words: _Words, states: dict[str, list[str]]) -> tuple[tuple[str
     if len(set(scope)) < len(scope):
         words.fail(f"the probability block of {scope[0]!r} names a variable twice")
     cards = [len(states[name]) for name in scope]
+    if len(scope) > LONGEST_SCOPE:
+        words.fail(f"{scope[0]!r} has {len(scope) - 1} parents; at most {LONGEST_SCOPE - 1}")
     if np.prod([float(c) for c in cards]) > LARGEST_TABLE:
         words.fail(f"the table of {scope[0]!r} would have more than {LARGEST_TABLE} entries")
     table = np.full((*cards[1:], cards[0]), np.nan)  # a row for each choice of parents
     default: FloatArray | None = None
     index = [{state: x for x, state in enumerate(states[name])} for name in scope[1:]]
     words.expect("{")
+    _even_rows(words, table, index)
     while words.peek() != "}":
         word = words.take()
         if word == "(":
@@ -212,6 +218,38 @@ def _probability(words: _Words, states: dict[str, list[str]]) -> tuple[tuple[str
         table[empty] = default
     _check_rows(words, scope[0], table)
     return tuple(scope), np.moveaxis(table, -1, 0)
+
+
+def _even_rows(words: _Words, table: FloatArray, index: list[dict[str, int]]) -> None:
+    """Read a block of nothing but rows column by column, which is quick; else read nothing."""
+    parents, states = len(index), table.shape[-1]
+    length = 2 * parents + 1 + 2 * states  # words of a row, marks included
+    try:
+        stop = words.words.index("}", words.place)
+    except ValueError:
+        return
+    block = words.words[words.place : stop]
+    marks = [(0, "("), (2 * parents, ")"), (length - 1, ";")]
+    marks += [
+        (at, ",") for at in (*range(2, 2 * parents, 2), *range(2 * parents + 2, length - 1, 2))
+    ]
+    if not parents or not block or len(block) % length:
+        return
+    if any(set(block[at::length]) != {mark} for at, mark in marks):
+        return
+    try:
+        where = [
+            [known[state] for state in block[1 + 2 * a :: length]] for a, known in enumerate(index)
+        ]
+        columns = [
+            list(map(float, block[2 * parents + 1 + 2 * x :: length])) for x in range(states)
+        ]
+    except (KeyError, ValueError):
+        return  # a quoted name, or a mistake that reading row by row will name
+    values = np.array(columns)
+    if values.min() >= 0 and values.max() < np.inf:
+        table[tuple(where)] = values.T
+        words.place = stop
 
 
 def _row(words: _Words, scope: list[str], index: list[dict[str, int]]) -> tuple[int, ...]:
@@ -267,38 +305,26 @@ def _check_rows(words: _Words, name: str, table: FloatArray) -> None:
 
 
 def format_bif(model: FactorGraph, name: str = "unknown") -> Iterator[str]:
-    """Lines of a BIF file; each factor has to be the conditional table of its first variable."""
-    from icgi.model.graph import state_names, variable_name
-
-    heads = [scope[0] for scope in model.scopes if scope]
-    if sorted(heads) != list(range(model.n_variables)):
-        raise ModelFormatError(
-            "BIF holds Bayesian networks only: one factor P(X | parents) for every variable, with "
-            "X first in its scope; write this model as .uai"
-        )
+    """Pieces of a BIF file of a model that is a Bayesian network."""
+    tables = conditionals(model, "BIF")
+    plain_words(model, '"\\', "BIF")
     yield f"network {_quoted(name)} {{\n}}\n"
-    for i in range(model.n_variables):
-        states = ", ".join(map(_quoted, state_names(model, i)))
-        label = _quoted(variable_name(model, i))
-        yield f"variable {label} {{\n  type discrete [ {model.cards[i]} ] {{ {states} }};\n}}\n"
-    for scope, log_table in zip(model.scopes, model.log_tables, strict=True):
-        table = np.moveaxis(np.exp(log_table), 0, -1)
-        names = [_quoted(variable_name(model, i)) for i in scope]
-        if np.abs(table.sum(-1) - 1).max() > SUM_TOLERANCE:
-            raise ModelFormatError(
-                f"the factor of {names[0]} is no conditional table: its rows do not sum to one; "
-                "write this model as .uai"
-            )
-        given = f" | {', '.join(names[1:])}" if names[1:] else ""
-        yield f"probability ( {names[0]}{given} ) {{\n"
-        for where in np.ndindex(table.shape[:-1]):
-            parents = [
-                _quoted(state_names(model, i)[x]) for i, x in zip(scope[1:], where, strict=True)
-            ]
-            head = f"({', '.join(parents)})" if parents else "table"
-            yield f"  {head} {', '.join(repr(float(p)) for p in table[where])};\n"
+    names = [_quoted(variable_name(model, i)) for i in range(model.n_variables)]
+    states = [list(map(_quoted, state_names(model, i))) for i in range(model.n_variables)]
+    for label, found in zip(names, states, strict=True):
+        row = ", ".join(found)
+        yield f"variable {label} {{\n  type discrete [ {len(found)} ] {{ {row} }};\n}}\n"
+    for each in tables:
+        parents = [names[j] for j in each.parents]
+        given = f" | {', '.join(parents)}" if parents else ""
+        yield f"probability ( {names[each.child]}{given} ) {{\n"
+        for where in np.ndindex(each.table.shape[:-1]):
+            row = ", ".join(states[j][x] for j, x in zip(each.parents, where, strict=True))
+            head = f"({row})" if parents else "table"
+            yield f"  {head} {', '.join(map(repr, each.table[where].tolist()))};\n"
         yield "}\n"
 
 
 def _quoted(name: str) -> str:
-    return name if re.fullmatch(r'[^\s{}()\[\]|;,"]+', name) else f'"{name}"'
+    plain = re.fullmatch(r'[^\s{}()\[\]|;,"]+', name) and not name.startswith(("//", "/*"))
+    return name if plain and "//" not in name and "/*" not in name else f'"{name}"'

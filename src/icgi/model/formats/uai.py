@@ -4,28 +4,21 @@ Numbers are rounded correctly, to the last bit. Nothing is allocated on the word
 words it holds are counted first. Potentials outside the range of a double keep their logarithm.
 """
 
-import gzip
 import math
-import os
 import re
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal, DecimalException, InvalidOperation, Overflow, Underflow
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icgi.errors import EvidenceError, IcgiError, ModelFormatError
+from icgi.errors import EvidenceError, ModelFormatError
+from icgi.model.formats.files import AnyPath, read_bytes, write_text
 from icgi.model.graph import LARGEST_DENSE, FactorGraph, FloatArray, IntArray, assembled
 from icgi.model.text import count_words, next_word, scopes, tables, whole_numbers
-from icgi.model.unpack import Bounded
-from icgi.wording import is_plain
-
-AnyPath: TypeAlias = str | os.PathLike[str]
 
 LONGEST_SCOPE = 64 if int(np.__version__.split(".")[0]) >= 2 else 32  # axes numpy allows
 
@@ -107,24 +100,29 @@ def parse_pr(data: bytes, path: str) -> float:
 
 
 def write_model(model: FactorGraph, path: AnyPath) -> None:
-    """Write a `MARKOV` file (packed if the name ends in `.gz`); names of variables are not kept.
+    """Write a `MARKOV` file (packed if the name ends in `.gz`); names of variables are not kept."""
+    write_text(path, "".join(format_uai(model)))
+
+
+def format_uai(model: FactorGraph) -> Iterator[str]:
+    """Pieces of a `MARKOV` text.
 
     What a person typed survives any number of round trips. A potential beyond the range of a
     double is written all the same (`1E+400`), though not every other program can read it.
     """
-    parts = [f"MARKOV\n{model.n_variables}\n", " ".join(map(str, model.cards.tolist()))]
-    parts.append(f"\n{model.n_factors}\n")
-    parts.extend(" ".join(map(str, (len(scope), *scope))) + "\n" for scope in model.scopes)
+    yield f"MARKOV\n{model.n_variables}\n" + " ".join(map(str, model.cards.tolist()))
+    yield f"\n{model.n_factors}\n"
+    for scope in model.scopes:
+        yield " ".join(map(str, (len(scope), *scope))) + "\n"
     for f, table in enumerate(model.log_tables):
         try:
             words = " ".join(map(_potential, table.ravel().tolist()))
         except (ValueError, DecimalException) as error:
             raise ModelFormatError(
                 f"factor {f} has entries that no potential can have or no number can hold; "
-                f"repair or rescale its table before writing {path}"
+                "repair or rescale its table before writing it as .uai"
             ) from error
-        parts.append(f"\n{table.size}\n{words}\n")
-    _write(path, "".join(parts))
+        yield f"\n{table.size}\n{words}\n"
 
 
 def write_marginals(
@@ -140,12 +138,12 @@ def write_marginals(
                 "written, check the status of the answer"
             )
         words += [str(card), *map(_shortest, states.tolist())]
-    _write(path, "MAR\n" + " ".join(words) + "\n")
+    write_text(path, "MAR\n" + " ".join(words) + "\n")
 
 
 def write_pr(path: AnyPath, log10_z: float) -> None:
     """Write a `.PR` file: log10 of the partition function."""
-    _write(path, f"PR\n{_shortest(float(log10_z))}\n")
+    write_text(path, f"PR\n{_shortest(float(log10_z))}\n")
 
 
 def parse_evidence(data: bytes, where: str, model: FactorGraph | None = None) -> dict[int, int]:
@@ -467,47 +465,3 @@ def _shown(word: bytes) -> str:
 
 def _line(data: bytes, position: int) -> int:
     return data.count(b"\n", 0, position) + 1
-
-
-def read_bytes(path: AnyPath, error: type[IcgiError]) -> bytes:
-    """Contents of a file, unpacked where gzip has packed it; `error` is raised where it fails."""
-    try:
-        with open(path, "rb") as file:
-            if file.peek(2)[:2] != b"\x1f\x8b":
-                return file.read()
-            return Bounded(file, str(path)).read()
-    except FileNotFoundError as missing:
-        packed_name = f"{path}.gz"
-        advice = f"there is {packed_name}" if Path(packed_name).exists() else "check the name"
-        raise error(
-            f"{path}: no such file in {Path(path).absolute().parent}; {advice}"
-        ) from missing
-    except IsADirectoryError as folder:
-        raise error(f"{path} is a folder{_contents(Path(path))}; give a file") from folder
-    except (EOFError, zlib.error, gzip.BadGzipFile) as broken:
-        raise error(f"{path}: damaged gzip file ({broken}); fetch or pack it again") from broken
-    except (OSError, ValueError) as unreadable:
-        raise error(f"{path}: cannot be read ({unreadable}); give a readable file") from unreadable
-    except ModelFormatError as large:
-        raise error(str(large)) from large
-
-
-def _contents(folder: Path) -> str:
-    """Some files of a folder that may have been meant."""
-    try:
-        names = sorted(p.name for p in folder.iterdir() if ".uai" in p.name and is_plain(p.name))
-    except OSError:
-        return ""
-    return f" that holds {', '.join(names[:3])}{' and others' * (len(names) > 3)}" if names else ""
-
-
-def _write(path: AnyPath, text: str) -> None:
-    data = text.encode()
-    if str(path).endswith(".gz"):
-        data = gzip.compress(data, mtime=0)  # the same model gives the same bytes
-    try:
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise ModelFormatError(
-            f"{path}: cannot be written ({error}); choose a folder that exists and is writable"
-        ) from error

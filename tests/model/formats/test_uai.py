@@ -21,9 +21,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from icgi.errors import EvidenceError, ModelFormatError
 from icgi.model import text as scanner
-from icgi.model import uai, unpack
+from icgi.model import unpack
+from icgi.model.formats import uai
+from icgi.model.formats.uai import parse_evidence, parse_model
 from icgi.model.graph import FactorGraph
-from icgi.model.uai import parse_evidence, parse_model
 
 SMALL = b"""MARKOV
 3
