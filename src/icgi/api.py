@@ -201,7 +201,9 @@ def marginals(
     known = seed if isinstance(seed, int) else None
 
     def whole(found: Marginals) -> Answer:
-        return Answer(model, resolved, found, repr(chosen), clock.now() - began, given, known)
+        return Answer(
+            model, resolved, found, repr(chosen), clock.now() - began, given, known, settings=chosen
+        )
 
     told = None if heard is None else (lambda found: heard(whole(found)))
     return whole(infer(model, resolved, chosen, given, generator(seed), told))

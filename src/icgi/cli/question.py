@@ -171,7 +171,10 @@ def answer(
     began = clock.now()
 
     def whole(found: "Marginals") -> Answer:
-        return Answer(question.model, question.evidence, found, repr(engine), clock.now() - began)
+        spent = clock.now() - began
+        return Answer(
+            question.model, question.evidence, found, repr(engine), spent, settings=engine
+        )
 
     run = engine.along(ahead) if isinstance(engine, Foreseeing) else engine
     left = budget.until(question.deadline)
