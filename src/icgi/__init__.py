@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         load_evidence,
         marginals,
         marginals_batch,
-        sample,
         save,
     )
     from icgi.errors import (
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
     from icgi.inference import Budget, Engine, Marginals, Status, infer
     from icgi.model.condition import Evidence, condition, lift
     from icgi.model.graph import FactorGraph
+    from icgi.queries.explain import explain
+    from icgi.queries.mpe import mpe
+    from icgi.queries.sample import sample
+    from icgi.queries.scan import scan
 
 _HOME = {
     "Answer": "icgi.answer",
@@ -44,7 +47,6 @@ _HOME = {
             "load_evidence",
             "marginals",
             "marginals_batch",
-            "sample",
             "save",
         ),
         "icgi.api",
@@ -63,6 +65,10 @@ _HOME = {
     **dict.fromkeys(("Budget", "Engine", "Marginals", "Status", "infer"), "icgi.inference"),
     **dict.fromkeys(("Evidence", "condition", "lift"), "icgi.model.condition"),
     "FactorGraph": "icgi.model.graph",
+    "explain": "icgi.queries.explain",
+    "mpe": "icgi.queries.mpe",
+    "sample": "icgi.queries.sample",
+    "scan": "icgi.queries.scan",
 }
 
 __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
@@ -74,7 +80,6 @@ __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "load_evidence",
     "marginals",
     "marginals_batch",
-    "sample",
     "save",
     "BudgetError",
     "CheckpointError",
@@ -91,6 +96,10 @@ __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "condition",
     "lift",
     "FactorGraph",
+    "explain",
+    "mpe",
+    "sample",
+    "scan",
 ]
 
 

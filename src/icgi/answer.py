@@ -109,7 +109,7 @@ class Answer:
     @property
     def pairs(self) -> Mapping[tuple[int, int], Joint]:
         """Joint distribution of the variables of every factor that has two, by their numbers."""
-        return {s: joint for s, joint in self._factors.items() if len(s) == 2}  # type: ignore[misc]
+        return {s: joint for s, joint in self._factors.items() if len(s) == 2}
 
     @cached_property
     def _factors(self) -> dict[tuple[int, ...], Joint]:

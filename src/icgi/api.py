@@ -1,9 +1,8 @@
 """The public API: load or build a model, ask for its marginals."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -14,15 +13,12 @@ from icgi.answer import Answer
 from icgi.engines import parse_engine
 from icgi.errors import ModelFormatError
 from icgi.inference import Budget, Engine, Marginals, infer
-from icgi.model.condition import Evidence, condition, resolve_evidence
+from icgi.model.condition import Evidence, resolve_evidence
 from icgi.model.formats import read
 from icgi.model.graph import FactorGraph, check_size, log_of, real_array
 from icgi.model.ising import ising_model
 from icgi.model.uai import read_evidence, write_model
 from icgi.randomness import generator
-
-if TYPE_CHECKING:
-    from icgi.elimination.sampling import Samples
 
 GivenEvidence = Mapping[int | str, int | str] | Mapping[int, int] | None
 
@@ -236,25 +232,3 @@ def marginals_batch(
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
     questions = [(m, resolve_evidence(m, e)) for m, e in zip(each, given, strict=True)]
     return run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
-
-
-def sample(
-    model: FactorGraph,
-    n: int,
-    evidence: GivenEvidence = None,
-    seed: int | Generator | None = 0,
-    rank: int = 16,
-) -> "Samples":
-    """Independent configurations from p(x | evidence), nearly, each with its exact probability.
-
-    They are drawn from q, an elimination with tensor trains of the given rank. `weights` turn
-    averages over q into averages over p, `log_z` is an unbiased estimate of Z with `log_z_error`,
-    and `share` says how close q is to p: one where elimination is exact, near zero where a larger
-    rank is needed.
-    """
-    from icgi.elimination.sampling import sample as draw
-
-    conditioned = condition(model, resolve_evidence(model, evidence))
-    drawn = draw(conditioned.model, n, generator(seed), rank)
-    kept = np.argsort(~conditioned.alive, axis=1, kind="stable")  # n k  kept states come first
-    return replace(drawn, states=kept[np.arange(model.n_variables), drawn.states])

@@ -58,8 +58,8 @@ def _counted(model: FactorGraph, drawn: Samples, scope: Scope) -> tuple[FloatArr
     entries = int(np.prod(shape))
     code = np.ravel_multi_index(tuple(drawn.states[:, i] for i in scope), shape)
     w = drawn.weights
-    p = np.bincount(code, w, entries)
-    squares = np.bincount(code, w**2, entries)
+    p = np.asarray(np.bincount(code, w, entries), np.float64)
+    squares = np.asarray(np.bincount(code, w**2, entries), np.float64)
     # Σ w² (1[x] − p)²
     variance = squares * (1 - 2 * p) + p**2 * float(np.square(w).sum())
     least = 1.0 / (drawn.share * DRAWS)

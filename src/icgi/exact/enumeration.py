@@ -47,7 +47,7 @@ class Enumerate:
             _check(deadline)
             cards = [int(model.cards[i]) for i in scope]
             entry = np.bincount(_entries(model, scope, numbers), weights, math.prod(cards))
-            tables.append(entry.reshape(cards))
+            tables.append(np.asarray(entry, np.float64).reshape(cards))
         return JointTables(tuple(tables), Status.EXACT, log_z)
 
 
