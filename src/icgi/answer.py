@@ -294,7 +294,7 @@ class Answer:
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
-            writer.writerows(map(_harmless, row) for row in zip(*columns.values(), strict=True))
+            writer.writerows(map(harmless, row) for row in zip(*columns.values(), strict=True))
 
     def _save_parquet(self, path: Path) -> None:
         require_extra("pyarrow.parquet", "data", "writing .parquet")
@@ -345,7 +345,7 @@ def _locked(array: FloatArray) -> FloatArray:
     return seen
 
 
-def _harmless(cell: Any) -> Any:
+def harmless(cell: Any) -> Any:
     """Text that a spreadsheet would take for a formula gets an apostrophe; numbers may be."""
     if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
         return cell

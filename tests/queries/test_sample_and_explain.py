@@ -84,7 +84,7 @@ def test_each_removed_observation_is_what_a_question_without_it_says() -> None:
     told = icgi.explain(model, evidence, 2, engine="jt")
     assert_allclose(told.probs, icgi.marginals(model, evidence, "enumerate")[2], atol=1e-12)
     assert_allclose(told.prior, icgi.marginals(model, None, "enumerate")[2], atol=1e-12)
-    assert [r.change for r in told.removals] == sorted((r.change for r in told.removals))[::-1]
+    assert [r.change for r in told.removals] == sorted(r.change for r in told.removals)[::-1]
     assert {r.variable for r in told.removals} == set(evidence)
     for removal in told.removals:
         rest = {i: x for i, x in evidence.items() if i != removal.variable}
