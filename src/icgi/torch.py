@@ -15,7 +15,7 @@ from icgi.errors import IcgiError, ModelFormatError
 from icgi.extras import require_extra
 from icgi.inference import Budget, Engine
 from icgi.joint import infer_joints
-from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.randomness import generator
 
 torch = require_extra("torch", "nn", "icgi.torch")
@@ -41,11 +41,11 @@ def log_z(
     engine
         Any that knows the joint marginals of factors: jt, enumerate, exact, lbp, ….
     """
-    scopes = [tuple(map(int, scope)) for scope in scopes]
-    if len(scopes) != len(tables):
-        raise ModelFormatError(f"{len(scopes)} scopes but {len(tables)} tables; give one per scope")
+    wanted = tuple(tuple(map(int, scope)) for scope in scopes)
+    if len(wanted) != len(tables):
+        raise ModelFormatError(f"{len(wanted)} scopes but {len(tables)} tables; give one per scope")
     batch: tuple[int, ...] = ()
-    for f, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
+    for f, (scope, table) in enumerate(zip(wanted, tables, strict=True)):
         shape = tuple(cards[i] for i in scope)
         leading = len(table.shape) - len(shape)
         if leading < 0 or tuple(table.shape[leading:]) != shape:
@@ -56,10 +56,10 @@ def log_z(
         batch = torch.broadcast_shapes(batch, table.shape[:leading])
     whole = [
         table.expand((*batch, *(cards[i] for i in scope)))
-        for scope, table in zip(scopes, tables, strict=True)
+        for scope, table in zip(wanted, tables, strict=True)
     ]
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
-    asked = _Question(tuple(scopes), np.asarray(cards), batch, chosen, budget or Budget(), seed)
+    asked = _Question(wanted, np.asarray(cards, np.int64), batch, chosen, budget or Budget(), seed)
     found: Any = _LogZ.apply(asked, *whole)
     return found
 
@@ -70,7 +70,7 @@ class _Question:
     def __init__(
         self,
         scopes: tuple[tuple[int, ...], ...],
-        cards: FloatArray,
+        cards: IntArray,
         batch: tuple[int, ...],
         engine: Engine,
         budget: Budget,
@@ -103,7 +103,7 @@ class _Question:
         return values, marginals
 
 
-class _LogZ(torch.autograd.Function):  # type: ignore[misc]
+class _LogZ(torch.autograd.Function):  # type: ignore[misc,name-defined]
     """log Z forwards, marginals of factors backwards."""
 
     @staticmethod
@@ -127,7 +127,7 @@ class _LogZ(torch.autograd.Function):  # type: ignore[misc]
         return torch.from_numpy(values).reshape(asked.batch).to(like.device, like.dtype)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Any) -> Any:
         """Gradient of every table: that of log Z times the factor's marginals."""
         gradients = [

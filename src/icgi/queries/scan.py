@@ -33,7 +33,7 @@ from icgi.sampling.thermal import scanned
 How = Literal["auto", "exact", "pfaffian", "pt"]
 PATIENCE = 60.0  # seconds that exact answers may be forecast to take, where no time is named
 DRAWS = 4000  # exact draws for what has no exact pass: |m| and overlaps
-LISTED = 2**16  # configurations up to which these are summed instead
+LISTED = 2**12  # configurations up to which these are summed instead
 STEP = 1e-3  # of β, relative, between energies whose difference is the specific heat
 _SPIN = np.array([-1.0, 1.0])
 

@@ -25,13 +25,12 @@ def best_found(model: FactorGraph, budget: Budget, rng: Generator) -> IntArray:
     deadline = budget.deadline()
     if (needed := arranging_bytes(model)) > budget.table_bytes:
         raise refuse("pt", needed, budget)
-    # copies of the tables: a shared one may not be written to, these are new
     sharp = assembled(
         model.cards, model.scopes, tuple(np.asarray(SHARPER * t) for t in model.log_tables)
     )
     aim = prepare(sharp, deadline)
     if aim is not None and aim.model.n_variables == 0:
-        return aim.states(np.zeros((1, 0), np.int64))[0]
+        return np.asarray(aim.states(np.zeros((1, 0), np.int64))[0])
     best: IntArray | None = None
     if aim is not None:
         with burnt_in(aim, ParallelTempering(), budget, deadline, rng) as (ensembles, ready):
