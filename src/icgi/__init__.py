@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         load_evidence,
         marginals,
         marginals_batch,
-        sample,
         save,
     )
     from icgi.arrays import ManyMarginals, PairwiseBatch, ising_batch, potts_batch
@@ -42,6 +41,10 @@ if TYPE_CHECKING:
     from icgi.model.condition import Evidence, condition, lift
     from icgi.model.formats.couplings import from_gset, from_matrix_market
     from icgi.model.graph import FactorGraph
+    from icgi.queries.explain import explain
+    from icgi.queries.mpe import mpe
+    from icgi.queries.sample import sample
+    from icgi.queries.scan import scan
 
 _HOME = {
     "Answer": "icgi.answer",
@@ -53,7 +56,6 @@ _HOME = {
             "load_evidence",
             "marginals",
             "marginals_batch",
-            "sample",
             "save",
         ),
         "icgi.api",
@@ -88,6 +90,10 @@ _HOME = {
         ("ManyMarginals", "PairwiseBatch", "ising_batch", "potts_batch"), "icgi.arrays"
     ),
     **dict.fromkeys(("from_gset", "from_matrix_market"), "icgi.model.formats.couplings"),
+    "explain": "icgi.queries.explain",
+    "mpe": "icgi.queries.mpe",
+    "sample": "icgi.queries.sample",
+    "scan": "icgi.queries.scan",
 }
 
 __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
@@ -98,7 +104,6 @@ __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "load_evidence",
     "marginals",
     "marginals_batch",
-    "sample",
     "save",
     "BudgetError",
     "CheckpointError",
@@ -128,6 +133,10 @@ __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "PairwiseBatch",
     "ising_batch",
     "potts_batch",
+    "explain",
+    "mpe",
+    "sample",
+    "scan",
 ]
 
 

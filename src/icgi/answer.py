@@ -3,8 +3,9 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 
 from icgi.errors import IcgiError
 from icgi.extras import require_extra
-from icgi.inference import Budget, Marginals, Status
+from icgi.inference import Budget, Engine, Marginals, Status
+from icgi.joint import Joint, ask_joints
+from icgi.lookup import Row, chosen_variables, row_of, variable_number
 from icgi.model.condition import Evidence
-from icgi.model.findings import Findings
+from icgi.model.findings import Findings, enter
 from icgi.model.graph import FactorGraph, FloatArray, IntArray, state_names, variable_name
-from icgi.wording import did_you_mean, some
+from icgi.randomness import generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,7 @@ class Answer:
     seed: int | None = None
     command: str | None = None  # that was typed
     findings: Findings | None = None  # likelihoods and excluded states beside the evidence
+    settings: Engine | None = None  # the engine itself, which is asked again for joints
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "marginals", _read_only(self.marginals))
@@ -74,13 +78,45 @@ class Answer:
     def __len__(self) -> int:
         return self.model.n_variables
 
-    def __getitem__(self, variable: int | str) -> FloatArray:
-        """Marginal of one variable, by number or name."""
-        i = self._number(variable)
-        return self.probs[i, : self.model.cards[i]]
+    def __getitem__(self, variable: int | str) -> Row:
+        """Marginal of one variable, by number or name; its states have numbers and names, too."""
+        i = variable_number(self.model, variable)
+        return row_of(self.model, i, self.probs[i])
 
     def __iter__(self) -> Iterator[FloatArray]:
         return (self[i] for i in range(len(self)))
+
+    def joint(self, *variables: int | str) -> Joint:
+        """Joint distribution of any variables, from the same engine and budget."""
+        return self.joints([variables])[0]
+
+    def joints(self, chosen: Sequence[Sequence[int | str]]) -> list[Joint]:
+        """Joint distributions of several choices of variables, from one run where that can be."""
+        scopes = [chosen_variables(self.model, variables) for variables in chosen]
+        if self.settings is None:
+            raise IcgiError("this answer does not know its engine; ask icgi.marginals again")
+        rng, budget = generator(self.seed or 0), self.budget or Budget()
+        entered = self.model if self.findings is None else enter(self.model, self.findings)
+        return ask_joints(entered, self.evidence, scopes, self.settings, budget, rng)
+
+    def factor(self, number: int) -> Joint:
+        """Joint distribution of the variables of one factor, counted from zero as in the model."""
+        if not 0 <= number < self.model.n_factors:
+            raise IndexError(f"factor {number} of a model with {self.model.n_factors} factors")
+        if not self.model.scopes[number]:
+            raise IcgiError(f"factor {number} is a constant: it has no variables")
+        found = self._factors[self.model.scopes[number]]
+        return found
+
+    @property
+    def pairs(self) -> Mapping[tuple[int, int], Joint]:
+        """Joint distribution of the variables of every factor that has two, by their numbers."""
+        return {s: joint for s, joint in self._factors.items() if len(s) == 2}
+
+    @cached_property
+    def _factors(self) -> dict[tuple[int, ...], Joint]:
+        scopes = list(dict.fromkeys(scope for scope in self.model.scopes if scope))
+        return dict(zip(scopes, self.joints(scopes), strict=True))
 
     def entropy(self) -> FloatArray:
         """Entropy of every marginal in bits."""
@@ -237,23 +273,6 @@ class Answer:
         engine = plain_engine(self.engine)
         return f"Answer({len(self)} variables, {engine}: {self.status.value}{log_z})"
 
-    def _number(self, variable: int | str) -> int:
-        if isinstance(variable, str):
-            if self.model.names is not None and variable in self.model.names:
-                return self.model.names.index(variable)
-            if not variable.isdigit():
-                raise KeyError(self._unknown(variable))
-            variable = int(variable)
-        if not 0 <= variable < len(self):
-            raise IndexError(f"variable {variable} of a model with {len(self)} variables")
-        return int(variable)
-
-    def _unknown(self, name: str) -> str:
-        names = self.model.names
-        if names is None:
-            return f"no variable {name!r}: this model has no names, only numbers"
-        return f"no variable {name!r}{did_you_mean(name, names)}; there are: {some(names)}"
-
     def _columns(self) -> dict[str, Any]:
         cards = self.model.cards
         valid = np.arange(self.model.max_states) < cards[:, None]
@@ -284,7 +303,7 @@ class Answer:
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
-            writer.writerows(map(_harmless, row) for row in zip(*columns.values(), strict=True))
+            writer.writerows(map(harmless, row) for row in zip(*columns.values(), strict=True))
 
     def _save_parquet(self, path: Path) -> None:
         require_extra("pyarrow.parquet", "data", "writing .parquet")
@@ -335,7 +354,7 @@ def _locked(array: FloatArray) -> FloatArray:
     return seen
 
 
-def _harmless(cell: Any) -> Any:
+def harmless(cell: Any) -> Any:
     """Text that a spreadsheet would take for a formula gets an apostrophe; numbers may be."""
     if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
         return cell

@@ -1,9 +1,8 @@
 """The public API: load or build a model, ask for its marginals."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.random import Generator
@@ -15,7 +14,7 @@ from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.engines import parse_engine
 from icgi.errors import EvidenceError, ModelFormatError
 from icgi.inference import Budget, Engine, Marginals, infer
-from icgi.model.condition import Evidence, condition, resolve_evidence
+from icgi.model.condition import Evidence, resolve_evidence
 from icgi.model.findings import Findings, contradiction, enter, resolve
 from icgi.model.formats import read, write
 from icgi.model.formats.evidence import read_findings
@@ -23,9 +22,6 @@ from icgi.model.formats.uai import read_evidence
 from icgi.model.graph import FactorGraph, check_size, log_of, real_array
 from icgi.model.ising import ising_model
 from icgi.randomness import generator
-
-if TYPE_CHECKING:
-    from icgi.elimination.sampling import Samples
 
 GivenEvidence = Mapping[int | str, int | str] | Mapping[int, int] | None
 GivenLikelihood = Mapping[Any, ArrayLike | Mapping[Any, float]] | None
@@ -202,7 +198,15 @@ def marginals(
     def whole(found: Marginals) -> Answer:
         seconds = clock.now() - began
         return Answer(
-            model, findings.observed, found, repr(chosen), seconds, given, known, findings=findings
+            model,
+            findings.observed,
+            found,
+            repr(chosen),
+            seconds,
+            given,
+            known,
+            findings=findings,
+            settings=chosen,
         )
 
     told = None if heard is None else (lambda found: heard(whole(found)))
@@ -288,29 +292,3 @@ def marginals_batch(
             if named is not error:
                 raise EvidenceError(f"question {number}: {named}") from error
         raise
-
-
-def sample(
-    model: FactorGraph,
-    n: int,
-    evidence: GivenEvidence = None,
-    seed: int | Generator | None = 0,
-    rank: int = 16,
-) -> "Samples":
-    """Independent configurations from p(x | evidence), nearly, each with its exact probability.
-
-    They are drawn from q, an elimination with tensor trains of the given rank. `weights` turn
-    averages over q into averages over p, `log_z` is an unbiased estimate of Z with `log_z_error`,
-    and `share` says how close q is to p: one where elimination is exact, near zero where a larger
-    rank is needed.
-    """
-    from icgi.elimination.sampling import sample as draw
-
-    observed = resolve_evidence(model, evidence)
-    try:
-        conditioned = condition(model, observed)
-    except EvidenceError as error:
-        raise contradiction(model, Findings(observed), error) from error
-    drawn = draw(conditioned.model, n, generator(seed), rank)
-    kept = np.argsort(~conditioned.alive, axis=1, kind="stable")  # n k  kept states come first
-    return replace(drawn, states=kept[np.arange(model.n_variables), drawn.states])

@@ -46,13 +46,15 @@ def run_batch(
             found = [lift(a, part.alive) for a, part in zip(answers, parts, strict=True)]
             share = (clock.now() - began) / len(questions)
             return [
-                Answer(*q, f, name, share, budget) for q, f in zip(questions, found, strict=True)
+                Answer(*q, f, name, share, budget, settings=engine)
+                for q, f in zip(questions, found, strict=True)
             ]
 
     def answer(number: int) -> Answer:
         began = clock.now()
         found = infer(*questions[number], chosen, budget, streams[number])
-        return Answer(*questions[number], found, name, clock.now() - began, budget)
+        spent = clock.now() - began
+        return Answer(*questions[number], found, name, spent, budget, settings=engine)
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         return list(pool.map(answer, range(len(questions))))

@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -117,6 +117,34 @@ class Improving(Protocol):
 
     def answers(self, model: FactorGraph, budget: Budget, rng: Generator) -> Iterator[Marginals]:
         """Complete answers; the last one is what a call returns."""
+        ...
+
+
+Scope = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointTables:
+    """Joint marginals of several variables each, and what the engine knows about them."""
+
+    tables: tuple[FloatArray, ...]  # one per scope, axes in its order; entries sum to one
+    status: Status
+    log_z: float | None = None
+    std_errors: tuple[FloatArray, ...] | None = None  # of every entry, where the engine knows
+    note: str = ""
+
+
+@runtime_checkable
+class Joints(Protocol):
+    """An engine that also knows how variables behave together."""
+
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Joint marginals of scopes of variables, each named once in a scope.
+
+        Raises `UnsupportedModelError` for scopes that the engine knows nothing about.
+        """
         ...
 
 

@@ -17,6 +17,7 @@ from icgi.approx.core import (
     probabilities,
     reweight,
 )
+from icgi.approx.factor_joints import factor_joints
 from icgi.approx.fixed_point import Stop, after, check_settings
 from icgi.approx.mean_field import SOFT, relax, starting_point
 from icgi.approx.mean_field_sweeps import mean_messages
@@ -25,8 +26,9 @@ from icgi.approx.reading import TimeSpent, check, from_fields, patient
 from icgi.approx.support import supported_all
 from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.clock import Deadline
-from icgi.inference import Budget, Marginals, Status
-from icgi.model.condition import lift
+from icgi.errors import BudgetError
+from icgi.inference import Budget, JointTables, Marginals, Scope, Status
+from icgi.model.condition import Conditioned, lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 
 MEAN_FIELD_SWEEPS = 20  # before a run that starts at the messages of mean field
@@ -80,6 +82,20 @@ class LoopyBP:
             found += self._together(models[part], budget, rngs[part], share, threads)
         return found
 
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Beliefs of factors, b(x_f) ∝ exp θ_f(x_f) Π_i b(x_i)/m_{f→i}(x_i), of the run chosen."""
+        packs([model], budget, "lbp", copies=3)
+        settled = self._settled([model], budget, [rng], budget.deadline(), None, keep=True)
+        if settled is None:
+            raise BudgetError("lbp: the seconds were over before a sweep was made; give more")
+        (part,), core, best = settled
+        assert best.messages is not None
+        answer = best.answer(core, 0, np.zeros((0, 0)))
+        tables = factor_joints(core, best.belief, best.messages, part, model.cards, scopes)
+        return JointTables(tables, answer.status, answer.log_z)
+
     def _together(
         self,
         models: Sequence[FactorGraph],
@@ -90,20 +106,38 @@ class LoopyBP:
     ) -> list[Marginals]:
         if not models:
             return []
-        try:
-            parts, w = supported_all(models, patient(models, deadline))
-            core = lay_out([part.model for part in parts], w, patient(models, deadline))
-            core = reweight(core, core.rho)
-            check(patient(models, deadline))
-        except TimeSpent:
+        settled = self._settled(models, budget, rngs, deadline, threads)
+        if settled is None:
             return [from_fields(model) for model in models]
-        best = self._best(core, budget, rngs, deadline, threads)
+        parts, core, best = settled
         probs = probabilities(core, best.belief, max(part.model.max_states for part in parts))
         rows = np.split(probs, core.model_variable[1:-1])
         return [
             lift(best.answer(core, m, rows[m][:, : part.model.max_states].copy()), part.alive)
             for m, part in enumerate(parts)
         ]
+
+    def _settled(
+        self,
+        models: Sequence[FactorGraph],
+        budget: Budget,
+        rngs: Sequence[Generator],
+        deadline: Deadline,
+        threads: int | None,
+        keep: bool = False,
+    ) -> "tuple[list[Conditioned], Core, _Best] | None":
+        """All runs of all models; None where there was no time for the first.
+
+        With `keep` the messages of the best run are kept, too.
+        """
+        try:
+            parts, w = supported_all(models, patient(models, deadline))
+            core = lay_out([part.model for part in parts], w, patient(models, deadline))
+            core = reweight(core, core.rho)
+            check(patient(models, deadline))
+        except TimeSpent:
+            return None
+        return parts, core, self._best(core, budget, rngs, deadline, threads, keep)
 
     def arrays(
         self, batch: PairwiseBatch, budget: Budget, rng: Generator, threads: int | None = None
@@ -138,9 +172,10 @@ class LoopyBP:
         rngs: Sequence[Generator],
         deadline: Deadline,
         threads: int | None,
+        keep: bool = False,
     ) -> "_Best":
-        """All runs of models that are laid out."""
-        best = _Best.empty(core)
+        """All runs of models that are laid out; with `keep` the messages of the best are kept."""
+        best = _Best.empty(core, keep)
         further = AUTOMATIC if self.restarts is None else range(1, self.restarts + 1)
         for attempt in (0, *further):
             limit, share = self._allowed(core, attempt, best, budget.sweeps(), deadline)
@@ -191,14 +226,15 @@ class _Best:
     first: IntArray  # m    sweeps of the first run
     at_rest_first: BoolArray  # m    whether the first run came to rest
     agreed: BoolArray  # m    whether a later one came to rest at the same log Z
+    messages: FloatArray | None  # log ratios, where they are kept; of one model only
 
     @classmethod
-    def empty(cls, core: Core) -> "_Best":
+    def empty(cls, core: Core, keep: bool = False) -> "_Best":
         m = len(core.constant)
         zero, worst = np.zeros(m, np.int64), np.full(m, np.inf)
         return cls(
             core.field.copy(), zero > 0, -worst, worst, zero - 1, zero, zero, worst, zero, zero,
-            zero > 0, zero > 0,
+            zero > 0, zero > 0, np.zeros(int(core.message_start[-1])) if keep else None,
         )  # fmt: skip
 
     def offer(
@@ -221,6 +257,8 @@ class _Best:
         )
         chosen = np.repeat(better, np.diff(core.ratio_start[core.model_variable]))
         self.belief = np.where(chosen, state.belief, self.belief)
+        if self.messages is not None and better.all():
+            self.messages = state.messages.copy()
         self.log_z = np.where(better, log_z, self.log_z)
         self.residual = np.where(better, state.residual, self.residual)
         self.run = np.where(better, number, self.run)

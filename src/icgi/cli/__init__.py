@@ -12,10 +12,14 @@ from icgi.cli import (
     data,
     demo,
     engines,
+    explain,
     generate,
     info,
     label,
     marginals,
+    mpe,
+    sample,
+    scan,
     train,
     uai,
 )
@@ -47,7 +51,10 @@ def _version(
         raise typer.Exit
 
 
-for verb in (marginals, info, check, convert, engines, generate, label, data, train, demo, uai):
+for verb in (
+    marginals, mpe, sample, explain, scan, info, check, convert, engines, generate, label, data,
+    train, demo, uai,
+):  # fmt: skip
     app.command(verb.__name__.rpartition(".")[2], epilog=EXIT_CODES)(verb.run)
 
 

@@ -40,14 +40,21 @@ _TELLING = (  # first, where an engine has them; the others come in its own orde
 
 
 def show(
-    answer: "Answer", top: int, level: float, engine: str = "auto", verbose: bool = False
+    answer: "Answer",
+    top: int,
+    level: float,
+    engine: str = "auto",
+    verbose: bool = False,
+    rows: "Sequence[int] | None" = None,
 ) -> None:
     """Print the table of the `top` most uncertain variables (0: all), and the summary.
+
+    `rows` are the variables to print instead, where a person chose them.
 
     `engine` is what the person asked for; the answer knows it with all of its settings.
     """
     band = answer.interval(level)
-    shown = answer.by_uncertainty()[: top or len(answer)].tolist()
+    shown = answer.by_uncertainty()[: top or len(answer)].tolist() if rows is None else [*rows]
     entropy = answer.entropy()
     columns = [
         output.Column("variable", style="bold"),
@@ -58,7 +65,7 @@ def show(
         *([output.Column(f"{100 * level:g} % band")] if _bounded(answer) else []),
     ]
     output.table(columns, [_row(answer, i, float(entropy[i]), band) for i in shown])
-    if len(shown) < len(answer):
+    if rows is None and len(shown) < len(answer):
         typer.echo(f"… and {len(answer) - len(shown):,} more variables; --top 0 shows all")
     if count := int(doubtful(answer).sum()):
         which = "1 variable has" if count == 1 else f"{count:,} variables have"

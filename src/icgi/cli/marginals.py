@@ -1,9 +1,11 @@
 """`icgi marginals`: every marginal of a model, what it cost, and how far to trust it."""
 
+import json as json_format
 import math
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +21,7 @@ from icgi.errors import BudgetError, IcgiError
 if TYPE_CHECKING:
     from icgi.answer import Answer
     from icgi.inference import Budget, Engine
+    from icgi.joint import Joint
 
 _ENDINGS = (".mar", ".json", ".csv", ".parquet")
 
@@ -58,6 +61,15 @@ def run(
         int,
         typer.Option("--top", metavar="N", min=0, help="Rows of the printed table; 0 for all."),
     ] = 20,
+    show: options.Show = None,
+    joint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--joint",
+            metavar="VAR,VAR",
+            help="Also print the joint distribution of these variables; repeat for more.",
+        ),
+    ] = None,
     level: Annotated[
         float,
         typer.Option(
@@ -89,6 +101,7 @@ def run(
     """
     with loading():
         from icgi.inference import Budget
+        from icgi.lookup import chosen_variables
 
     if not 0 < level < 1:
         raise typer.BadParameter(f"{level:g} is not between 0 and 1", param_hint="--level")
@@ -103,12 +116,17 @@ def run(
             answer, stopped = output.stoppable(
                 lambda: _ask(model, given, engine, budget, seed, quiet, say, draft)
             )
+            wanted = [options.listed([text]) for text in joint or ()]
+            rows = chosen_variables(answer.model, options.listed(show)) if show else None
+            if wanted:
+                say("asking for joint distributions")
+            answer = replace(answer, budget=budget, seed=seed, command=_command())
+            joints = answer.joints(wanted) if wanted else []
     except question.Refused as refused:
         from icgi.cli.refusal import explain
 
         explain(refused, [str(model), *given.words()], out)
         raise typer.Exit(BUDGET_REFUSED) from refused
-    answer = replace(answer, budget=budget, seed=seed, command=_command())
     failed = strict and not answer.status.trusted
     # The file first: whoever reads the table may close the pipe early.
     remark, problem = "", None
@@ -119,11 +137,12 @@ def run(
     except IcgiError as error:
         problem = error
     if json:
-        typer.echo(answer.to_json())
+        typer.echo(_json(answer, joints))
     else:
-        from icgi.cli import answer_table
+        from icgi.cli import answer_table, joint_table
 
-        answer_table.show(answer, top, level, engine, verbose)
+        answer_table.show(answer, top, level, engine, verbose, rows)
+        joint_table.show(joints)
     output.note(remark, quiet or not remark)
     if problem is not None:
         raise problem
@@ -133,6 +152,14 @@ def run(
         raise typer.Exit(INTERRUPTED)
     if failed:
         raise typer.Exit(NOT_CONVERGED)
+
+
+def _json(answer: "Answer", joints: "Sequence[Joint]") -> str:
+    """One JSON object: the answer, and the joint distributions that were asked for."""
+    if not joints:
+        return answer.to_json()
+    whole = json_format.loads(answer.to_json())
+    return json_format.dumps({**whole, "joints": [each.to_dict() for each in joints]})
 
 
 def _command() -> str:

@@ -106,9 +106,20 @@ Verbose: TypeAlias = Annotated[
         "--verbose", "-v", help="Print all statistics of the engine (docs/glossary.md), not four."
     ),
 ]
+Show: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--show", metavar="VAR,VAR", help="Print these variables only, in this order; repeatable."
+    ),
+]
 Seed: TypeAlias = Annotated[
     int, typer.Option("--seed", metavar="N", min=0, help="Seed of all randomness.")
 ]
+
+
+def listed(texts: list[str] | None) -> list[str]:
+    """Names of variables, several in a word separated by commas."""
+    return [name for text in texts or () for word in text.split(",") if (name := word.strip())]
 
 
 def bytes_of(text: str) -> int:

@@ -209,6 +209,13 @@ def _start(work: Callable[[], T], outcome: "Future[T]") -> None:
     threading.Thread(target=run, daemon=True).start()
 
 
+def check_ending(path: Path, endings: Sequence[str]) -> None:
+    """Refuse a file of another ending, or a place that cannot be written, before any work."""
+    if path.suffix.lower() not in endings:
+        raise IcgiError(f"cannot write {path}: its ending should be {' or '.join(endings)}")
+    check_writable(path)
+
+
 def check_writable(path: Path) -> None:
     """Refuse a place that cannot be written, before any work is done for it."""
     folder = path.parent

@@ -180,9 +180,10 @@ def answer(
     began = clock.now()
 
     def whole(found: "Marginals") -> Answer:
+        spent = clock.now() - began
         return Answer(
-            question.model, question.evidence, found, repr(engine), clock.now() - began,
-            findings=question.findings,
+            question.model, question.evidence, found, repr(engine), spent,
+            findings=question.findings, settings=engine,
         )  # fmt: skip
 
     run = engine.along(ahead) if isinstance(engine, Foreseeing) else engine

@@ -25,9 +25,18 @@ from icgi.elimination.passes import Cut
 from icgi.elimination.peel import Peeled, peel
 from icgi.elimination.potentials import Potentials, potentials, seconds_apart
 from icgi.elimination.run import NEGATIVE, OutOfTimeError, distance
+from icgi.elimination.sampled_joints import sampled_joints
 from icgi.elimination.sampling import Samples, draw, log_potential
 from icgi.errors import BudgetError, IcgiError
-from icgi.inference import Budget, Marginals, Status, infer, require_device
+from icgi.inference import (
+    Budget,
+    JointTables,
+    Marginals,
+    Scope,
+    Status,
+    infer,
+    require_device,
+)
 from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, greedy_order, neighbours
@@ -136,6 +145,12 @@ class TensorTrainElimination:
             self(model, budget, rng) if done is None else done
             for model, rng, done in zip(models, rngs, found, strict=True)
         ]
+
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Joint marginals of any variables, from reweighted draws of an elimination."""
+        return sampled_joints(model, scopes, self.rank, self.max_rank, budget, rng)
 
     def _together(
         self, models: Sequence[FactorGraph], budget: Budget, rng: Generator

@@ -34,6 +34,7 @@ class Samples:
     states: IntArray  # s n
     log_q: FloatArray  # s
     log_p: FloatArray  # s
+    how: str = "ttve"  # what they were drawn by
 
     @property
     def log_weights(self) -> FloatArray:

@@ -1,6 +1,7 @@
 """Exact marginals by one collect and one distribute pass over a bucket tree."""
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,8 +15,9 @@ from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.errors import BudgetError, EvidenceError
 from icgi.exact import logpasses, passes
 from icgi.exact.forecast import Forecast, along, forecast, recosted
+from icgi.exact.joints import exact_joints
 from icgi.exact.tree import LARGE, Plan, fill_store, plan
-from icgi.inference import Budget, Marginals, Status
+from icgi.inference import Budget, JointTables, Marginals, Scope, Status
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
 from icgi.model.ordering import Order
 from icgi.units import readable_seconds
@@ -62,6 +64,14 @@ class JunctionTree:
         ahead = self.forecast(batch.model(0), budget, rng)
         return together(batch, ahead, budget.until(deadline), threads)
 
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Exact joint marginals of any variables, whether they share a clique or not."""
+        deadline = budget.deadline()
+        order = self.forecast(model, budget, rng).order
+        return exact_joints(model, scopes, budget.until(deadline), rng, order)
+
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> "AlongOrder":
         """Same engine with the order searched once, for many evidences on one model."""
         return AlongOrder(self.forecast(model, budget, rng).order, self.arithmetic)
@@ -91,6 +101,12 @@ class AlongOrder:
         deadline = budget.deadline()
         ahead = recosted(model, self.order)
         return run(model, ahead, budget.until(deadline), self.arithmetic)
+
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Exact joint marginals of any variables, read from the tree of the given order."""
+        return exact_joints(model, scopes, budget, rng, self.order)
 
 
 def solve(model: FactorGraph, order: Order, budget: Budget, arithmetic: str = "auto") -> Marginals:

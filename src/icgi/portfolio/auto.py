@@ -16,12 +16,13 @@ from icgi.errors import BudgetError
 from icgi.exact.forecast import Forecast
 from icgi.exact.forms import AlongBest, best_forecast
 from icgi.exact.junction_tree import AlongOrder
-from icgi.inference import Budget, Engine, Marginals, Status
+from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.graph import assembled as assembled_graph
 from icgi.model.reduce import Component, components
 from icgi.portfolio.approximate import Found, approximations
-from icgi.portfolio.exact import by_symmetry
+from icgi.portfolio.exact import by_symmetry, joints_as_forecast
+from icgi.sampling.tempering import ParallelTempering
 
 HASTE = 0.3  # share of the time left, beyond which exact inference waits for a first answer
 PARTS_SHARE = 0.1  # of the time left, for the searches over all parts of a model
@@ -74,6 +75,21 @@ class Auto:
     def along(self, ahead: Forecast) -> "Ladder":
         """Same engine for the model of a forecast, without another search."""
         return Ladder(self, ahead)
+
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Exact joint marginals where they fit, else those of samples by `pt`."""
+        named = math.isfinite(budget.seconds)
+        deadline = budget.deadline()
+        if self.exact:
+            limit = self.bounded(budget)
+            ahead = self.forecast(model, limit, rng)
+            found = joints_as_forecast(model, scopes, ahead, limit.until(deadline), rng)
+            if found is not None:
+                return found
+        left = budget.until(deadline if named else Deadline.after(self.seconds))
+        return ParallelTempering().joints(model, scopes, left, rng)
 
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> Engine:
         """Same engine with one order for many evidences, where exact fits without any evidence."""

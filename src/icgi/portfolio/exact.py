@@ -1,18 +1,22 @@
 """`exact`: the cheapest exact method that fits the budget, or a refusal that says what it takes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
 
-from icgi.errors import IcgiError
+from icgi.errors import BudgetError, IcgiError
 from icgi.exact.forecast import Forecast
 from icgi.exact.forms import AlongBest, best_forecast
+from icgi.exact.joints import exact_joints
 from icgi.exact.junction_tree import AlongOrder
+from icgi.exact.kept import forecast_kept
 from icgi.exact.pfaffian import Pfaffian
-from icgi.inference import Budget, Engine, Marginals, Status
+from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
+from icgi.portfolio.chained import chained_joints
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,20 @@ class Exact:
     def along(self, ahead: Forecast) -> Engine:
         """Same engine for the model of a forecast, without another search."""
         return ExactAlong(ahead)
+
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Exact joint marginals, from the cliques of a tree or by conditioning, else a refusal."""
+        deadline = budget.deadline()
+        ahead = self.forecast(model, budget, rng)
+        found = joints_as_forecast(model, scopes, ahead, budget.until(deadline), rng)
+        if found is not None:
+            return found
+        raise BudgetError(
+            f"exact joint marginals do not fit the budget ({ahead}); give more memory or seconds, "
+            "ask for fewer variables, or use pt or ttve"
+        )
 
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> Engine:
         """Same engine with one order for many evidences, where exact fits without any evidence."""
@@ -54,6 +72,26 @@ class ExactAlong:
             if found is not None:
                 return found
         return AlongBest(self.ahead)(model, budget.until(deadline), rng)
+
+
+def joints_as_forecast(
+    model: FactorGraph, scopes: Sequence[Scope], ahead: Forecast, budget: Budget, rng: Generator
+) -> JointTables | None:
+    """Exact joint marginals where the forecast fits the budget; None where they do not."""
+    deadline = budget.deadline()
+    plain = ahead.plain or ahead
+    if forecast_kept(model, plain.order, both=True).fits(budget):
+        try:
+            return exact_joints(model, scopes, budget, rng, plain.order)
+        except BudgetError:  # no clique holds the variables, and adding one is too much
+            pass
+    left = budget.until(deadline)
+    if not ahead.fits(left):
+        return None
+    try:
+        return chained_joints(model, scopes, Exact(), ahead.seconds, left, rng)
+    except BudgetError:
+        return None
 
 
 def by_symmetry(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals | None:

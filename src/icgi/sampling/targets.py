@@ -11,6 +11,7 @@ zeros) leaves a violation or less to be expected at λ = 1.
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,15 @@ class Target:
         return np.where(self.symmetric_slots, 0.0, np.clip(error, least, UNKNOWN))
 
     @property
+    def symmetric(self) -> BoolArray:
+        """Variables of that model that are spins in a component without fields."""
+        known = np.zeros(self.original.n_variables, np.bool_)
+        step = 1 if isinstance(self.kernel, Spins) else 2
+        if self.symmetric_slots.any():
+            known[self.free] = self.symmetric_slots[::step]
+        return known
+
+    @property
     def log_count(self) -> float:
         """Log of the number of configurations: log Z of the kernel's weights at λ = 0."""
         return float(np.log(self.model.cards).sum())
@@ -83,6 +93,13 @@ class Target:
         table = np.zeros((self.model.n_variables, self.model.max_states))
         table[all_states(self.model)] = values
         return table
+
+    def states(self, x: NDArray[Any]) -> IntArray:
+        """Configurations … n of the model that was asked about, from those of `model`."""
+        full = np.zeros((*x.shape[:-1], self.original.n_variables), np.int64)
+        full[..., self.free] = x
+        kept = np.argsort(~self.alive, axis=1, kind="stable")  # n k  kept states come first
+        return np.asarray(kept[np.arange(len(kept)), full])
 
     def fixed(self) -> Marginals:
         """Answer for a model whose zeros leave nothing free."""

@@ -1,7 +1,9 @@
 """Parallel tempering: marginals, their standard errors and log Z of any factor graph."""
 
 import math
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,8 +12,8 @@ from numpy.random import Generator
 
 from icgi.clock import Deadline
 from icgi.errors import IcgiError, UnsupportedModelError
-from icgi.inference import Budget, Marginals, Status
-from icgi.model.graph import FactorGraph
+from icgi.inference import Budget, JointTables, Marginals, Scope, Status
+from icgi.model.graph import FactorGraph, FloatArray
 from icgi.sampling import bridge, exchange, ladder
 from icgi.sampling.diagnostics import Summary, compared, grouped_rhat, moments, series_rhat
 from icgi.sampling.ensembles import Ensembles, room
@@ -29,6 +31,7 @@ from icgi.sampling.targets import (
 )
 
 BURN_IN = 0.25  # share of the budget
+AGAIN = 0.1  # share of what is left of it, where the ladder has changed after that
 FIRST_ROUND = 8  # sweeps between the first two placements of the ladder; doubled every round
 RHAT = 1.05
 SMALL = 0.05  # largest standard error under CONVERGED
@@ -84,18 +87,51 @@ class ParallelTempering:
             return aim.fixed()
         return aim.answer(temper(aim, self, budget, deadline, rng))
 
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Joint marginals of any variables, counted in configurations, with standard errors."""
+        from icgi.sampling.snapshots import tempered_joints
+
+        return tempered_joints(model, scopes, self, budget, rng)
+
 
 def temper(
     aim: Target, settings: ParallelTempering, budget: Budget, deadline: Deadline, rng: Generator
 ) -> Marginals:
     """Marginals of a target's variables."""
+    iterations = budget.sweeps()
+    with burnt_in(aim, settings, budget, deadline, rng) as (ensembles, ready):
+        if not ready:
+            return guess(aim.model, ensembles.sweeps)
+        judging = JUDGING * len(ensembles.members) * exchange.BATCHES * aim.slots
+        until = replace(deadline, at=deadline.at - min(judging, 0.25 * deadline.left))
+        if not ensembles.sweep(max(1, iterations - ensembles.sweeps), recording=True, until=until):
+            return guess(aim.model, ensembles.sweeps)
+    return _judge(ensembles, settings.hottest)
+
+
+@contextmanager
+def burnt_in(
+    aim: Target,
+    settings: ParallelTempering,
+    budget: Budget,
+    deadline: Deadline,
+    rng: Generator,
+    through: FloatArray | None = None,
+) -> Iterator[tuple[Ensembles, bool]]:
+    """Ensembles on their final ladder, about to record, and whether there was time for that.
+
+    `through` are levels that the ladder has to have besides those that it is given.
+    """
     if settings.clusters == "swendsen-wang" and not isinstance(aim.kernel, Spins):
         raise UnsupportedModelError(
             "pt: Swendsen-Wang clusters need a binary pairwise model without zeros and without "
             "couplings beyond a thousand; use clusters=houdayer, which takes any model, or none"
         )
     copies = 2 if settings.clusters == "houdayer" else 1
-    most = settings.replicas or settings.most_replicas
+    extra = 0 if through is None else len(through)
+    most = (settings.replicas or settings.most_replicas) + extra
     space = room(aim, budget, copies, settings.ensembles, most)
     iterations = budget.sweeps()
     with ThreadPoolExecutor(settings.threads) as pool:
@@ -110,18 +146,20 @@ def temper(
             clusters=settings.clusters,
         )
         if len(ensembles.members) < space.ensembles:
-            return guess(aim.model)
+            yield ensembles, False
+            return
         burn_in(ensembles, settings, iterations)
+        if through is not None:
+            ensembles.replace_ladder(np.unique(np.concatenate([ensembles.ladder, through])))
+            until = deadline.share(AGAIN)
+            ensembles.sweep(max(1, int(AGAIN * (iterations - ensembles.sweeps))), until=until)
         if aim.has_zeros and not _make_sound(ensembles):
-            return guess(aim.model, ensembles.sweeps)
-        if deadline.passed:
-            return guess(aim.model, ensembles.sweeps)
-        ensembles.start_record()
-        judging = JUDGING * len(ensembles.members) * exchange.BATCHES * aim.slots
-        until = replace(deadline, at=deadline.at - min(judging, 0.25 * deadline.left))
-        if not ensembles.sweep(max(1, iterations - ensembles.sweeps), recording=True, until=until):
-            return guess(aim.model, ensembles.sweeps)
-    return _judge(ensembles, settings.hottest)
+            yield ensembles, False
+            return
+        ready = not deadline.passed
+        if ready:
+            ensembles.start_record()
+        yield ensembles, ready
 
 
 def burn_in(ensembles: Ensembles, settings: ParallelTempering, iterations: int) -> None:

@@ -1,0 +1,89 @@
+"""Joint marginals of variables of one factor, from the messages at a fixed point."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from icgi.approx.core import Core
+from icgi.errors import UnsupportedModelError
+from icgi.inference import Scope
+from icgi.model.condition import Conditioned
+from icgi.model.graph import FactorGraph, FloatArray, IntArray, variable_name
+from icgi.wording import some
+
+
+def factor_joints(
+    core: Core,
+    belief: FloatArray,
+    messages: FloatArray,
+    part: Conditioned,
+    cards: IntArray,
+    scopes: Sequence[Scope],
+) -> tuple[FloatArray, ...]:
+    """Joint tables of scopes; `part` is the model of the core, `cards` are the states before it.
+
+    Raises `UnsupportedModelError` for variables that no factor has together.
+    """
+    found = []
+    for scope in scopes:
+        table = _joint(core, belief, messages, part.model, scope)
+        kept = [np.flatnonzero(part.alive[i]) for i in scope]
+        full = np.zeros([int(cards[i]) for i in scope])
+        full[np.ix_(*kept)] = table.reshape([len(states) for states in kept])
+        found.append(full)
+    return tuple(found)
+
+
+def _joint(
+    core: Core, belief: FloatArray, messages: FloatArray, model: FactorGraph, scope: Scope
+) -> FloatArray:
+    """Joint table of a scope over the states that are left."""
+    free = [i for i in scope if model.cards[i] > 1]
+    if not free:
+        return np.ones(1)
+    if len(free) == 1:
+        return _marginal(core, belief, free[0])
+    factor = _factor_of(core, free)
+    if factor is None:
+        named = some(variable_name(model, i) for i in scope)
+        raise UnsupportedModelError(
+            f"lbp: no factor has {named} together, so belief propagation says nothing about "
+            "them jointly; use jt, ttve or pt"
+        )
+    return _factor_belief(core, belief, messages, factor, free)
+
+
+def _marginal(core: Core, belief: FloatArray, i: int) -> FloatArray:
+    ratios = belief[core.ratio_start[i] : core.ratio_start[i + 1]]
+    weight = np.concatenate([[0.0], ratios])
+    weight = np.exp(weight - weight.max())
+    return np.asarray(weight / weight.sum())
+
+
+def _factor_of(core: Core, free: Sequence[int]) -> int | None:
+    """Smallest factor that has all of some variables."""
+    lists = [core.touching[core.touching_start[i] : core.touching_start[i + 1]] for i in free]
+    shared = set(lists[0].tolist()).intersection(*(part.tolist() for part in lists[1:]))
+    width = np.diff(core.edge_start)
+    return min(shared, key=lambda f: (int(width[f]), f), default=None)
+
+
+def _factor_belief(
+    core: Core, belief: FloatArray, messages: FloatArray, factor: int, free: Sequence[int]
+) -> FloatArray:
+    """Belief of a factor, summed to some of its variables in their order."""
+    edges = range(int(core.edge_start[factor]), int(core.edge_start[factor + 1]))
+    scope = [int(core.variable[e]) for e in edges]
+    shape = [int(core.ratio_start[i + 1] - core.ratio_start[i]) + 1 for i in scope]
+    begin = int(core.value_start[factor])
+    log = core.values[begin : begin + int(np.prod(shape))].reshape(shape).copy()
+    for a, (e, i) in enumerate(zip(edges, scope, strict=True)):
+        ratios = belief[core.ratio_start[i] : core.ratio_start[i + 1]]
+        heard = messages[core.message_start[e] : core.message_start[e + 1]]
+        row = np.concatenate([[0.0], ratios - heard])
+        log += row.reshape([-1 if b == a else 1 for b in range(len(shape))])
+    weight = np.exp(log - log.max())
+    gone = tuple(a for a, i in enumerate(scope) if i not in free)
+    left = [i for i in scope if i in free]
+    table = np.transpose(weight.sum(gone), [left.index(i) for i in free])
+    return np.ascontiguousarray(table / table.sum())

@@ -1,0 +1,1 @@
+"""Questions beside marginals, one file each: explanations, draws, sensitivity, scans."""
