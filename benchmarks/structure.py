@@ -241,12 +241,19 @@ def random() -> Iterator[Line]:
         ("or", 300, 10, 40, 2), ("or", 300, 15, 40, 2), ("or", 300, 20, 40, 2),
         ("max", 200, 8, 20, 3), ("max", 200, 11, 20, 3), ("max", 100, 6, 15, 4),
         ("parity", 300, 10, 40, 2), ("parity", 300, 15, 40, 2), ("parity", 300, 20, 40, 2),
+        ("1e-4", 300, 15, 30, 2), ("1e-6", 300, 15, 30, 2), ("1e-6", 300, 17, 40, 2),
+        ("1e-6", 300, 20, 40, 2),
     ):  # fmt: skip
         rng = np.random.default_rng([causes, effects])
-        cards, factors, ends = structured.chain_network(rng, kind, causes, effects, fan_in, states)
+        name = f"{kind}: {causes} causes, {effects} effects of {fan_in}, {states} states"
+        shape = causes, effects, fan_in
+        if kind[0] == "1":
+            name = f"or, no leak, all effects present, priors {name}"
+            cards, factors, ends = structured.rare_network(rng, *shape, float(kind))
+        else:
+            cards, factors, ends = structured.chain_network(rng, kind, *shape, states)
         seen = {y: cards[y] - 1 for y in ends}
         model, evidence, _ = structured.hide(rng, cards, factors, seen)
-        name = f"{kind}: {causes} causes, {effects} effects of {fan_in}, {states} states"
         try:
             yield answer_line(name, model, evidence)[0]
         except Exception as problem:

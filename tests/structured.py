@@ -83,6 +83,17 @@ def chain_network(rng, kind: str, causes: int, effects: int, fan_in: int, states
     return cards, factors, ends
 
 
+def rare_network(rng, causes: int, effects: int, fan_in: int, prior: float):
+    """Noisy-or chains of rare causes without leaks: the hardest for sums with signs."""
+    cards, factors, ends = chain_network(rng, "or", causes, effects, fan_in)
+    rare = [(s, np.array([1.0 - prior, prior])) for s, _ in factors[:causes]]
+    gates = [
+        (s, max_gate(rng, 2, [2, 2], leak=False, clean=int(s[1] >= causes)))
+        for s, _ in factors[causes:]
+    ]
+    return cards, [*rare, *gates], ends
+
+
 def hide(rng, cards: list[int], factors: list[Factor], evidence: dict[int, int]):
     """The same model with variables, states and axes permuted and every table rescaled.
 
