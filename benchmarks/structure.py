@@ -24,11 +24,12 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT.parent / "tests"))
 
 import structured  # noqa: E402
+from collapsed import CollapsedJunctionTree  # noqa: E402
 from icgi.data.collection import Instance, data_folder, instances  # noqa: E402
+from icgi.errors import IcgiError  # noqa: E402
 from icgi.exact.forecast import along  # noqa: E402
 from icgi.exact.forms import COUNTING, COUNTING_SHARE, EASY, NARROW, reduced_form  # noqa: E402
 from icgi.exact.junction_tree import JunctionTree  # noqa: E402
-from icgi.exact.signed_engine import CollapsedJunctionTree  # noqa: E402
 from icgi.inference import Budget, Marginals, infer  # noqa: E402
 from icgi.model.condition import condition  # noqa: E402
 from icgi.model.graph import FactorGraph  # noqa: E402
@@ -241,23 +242,31 @@ def random() -> Iterator[Line]:
         ("or", 300, 10, 40, 2), ("or", 300, 15, 40, 2), ("or", 300, 20, 40, 2),
         ("max", 200, 8, 20, 3), ("max", 200, 11, 20, 3), ("max", 100, 6, 15, 4),
         ("parity", 300, 10, 40, 2), ("parity", 300, 15, 40, 2), ("parity", 300, 20, 40, 2),
-        ("1e-4", 300, 15, 30, 2), ("1e-6", 300, 15, 30, 2), ("1e-6", 300, 17, 40, 2),
-        ("1e-6", 300, 20, 40, 2),
     ):  # fmt: skip
         rng = np.random.default_rng([causes, effects])
         name = f"{kind}: {causes} causes, {effects} effects of {fan_in}, {states} states"
-        shape = causes, effects, fan_in
-        if kind[0] == "1":
-            name = f"or, no leak, all effects present, priors {name}"
-            cards, factors, ends = structured.rare_network(rng, *shape, float(kind))
-        else:
-            cards, factors, ends = structured.chain_network(rng, kind, *shape, states)
+        cards, factors, ends = structured.chain_network(rng, kind, causes, effects, fan_in, states)
         seen = {y: cards[y] - 1 for y in ends}
         model, evidence, _ = structured.hide(rng, cards, factors, seen)
         try:
             yield answer_line(name, model, evidence)[0]
         except Exception as problem:
             yield {"model": name, "status": f"refused: {problem}"[:200]}
+
+
+def rare() -> Iterator[Line]:
+    """Rare causes, noisy-or without leaks, all effects observed as present: most digits cancel."""
+    for prior, causes, effects, fan_in in (
+        (1e-4, 300, 15, 30), (1e-6, 300, 10, 30), (1e-6, 300, 15, 30), (1e-6, 300, 16, 40),
+    ):  # fmt: skip
+        rng = np.random.default_rng([causes, effects])
+        cards, factors, ends = structured.rare_network(rng, causes, effects, fan_in, prior)
+        model, evidence, _ = structured.hide(rng, cards, factors, dict.fromkeys(ends, 1))
+        name = f"{causes} causes at {prior:g}, {effects} effects of {fan_in}"
+        try:
+            yield answer_line(name, model, evidence)[0]
+        except IcgiError as refusal:
+            yield {"model": name, "status": f"refused: {refusal}"[:200]}
 
 
 def read_bif(path: Path) -> FactorGraph:
@@ -307,6 +316,7 @@ PARTS: dict[str, Callable[[], Iterator[Line]]] = {
     "counting": counting,
     "none": none,
     "random": random,
+    "rare": rare,
 }
 
 

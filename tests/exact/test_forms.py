@@ -6,12 +6,12 @@ from numpy.testing import assert_allclose
 
 import structured
 import zoo
+from collapsed import CollapsedJunctionTree
 from icgi.clock import Deadline
 from icgi.errors import BudgetError, EvidenceError, UnsupportedModelError
 from icgi.exact import forms as module
 from icgi.exact.enumeration import Enumerate
 from icgi.exact.forms import forms
-from icgi.exact.signed_engine import CollapsedJunctionTree
 from icgi.inference import Budget, Status, infer
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph

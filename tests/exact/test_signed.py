@@ -10,19 +10,18 @@ from numpy.random import Generator
 from numpy.testing import assert_allclose
 
 import structured
+from collapsed import CollapsedJunctionTree, find_structure
 from icgi.clock import Deadline
 from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.exact import signed as module
 from icgi.exact.enumeration import Enumerate
 from icgi.exact.junction_tree import JunctionTree
 from icgi.exact.signed import _run, answer_signed, forecast_signed, solve_signed
-from icgi.exact.signed_engine import CollapsedJunctionTree
 from icgi.exact.signed_tree import plan_signed
 from icgi.inference import Budget, Status, infer
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph
 from icgi.model.structure.collapse import Collapsed, Links, Network
-from icgi.model.structure.find import find_structure
 
 BUDGET = Budget()
 
