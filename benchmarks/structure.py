@@ -1,6 +1,6 @@
 """What hidden structure is worth: the goals, measured, in one command.
 
-    ICGI_DATA=… python benchmarks/structure.py [--parts promedas,published,widths,none,random]
+    ICGI_DATA=… python benchmarks/structure.py [--parts promedas,published,widths,counting,none,…]
     python benchmarks/structure.py --render          prints the tables of the stored lines
 
 Each model is answered once before the clock runs, so compiling is not counted; reading the file is
@@ -24,16 +24,19 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT.parent / "tests"))
 
 import structured  # noqa: E402
+from collapsed import CollapsedJunctionTree  # noqa: E402
 from icgi.data.collection import Instance, data_folder, instances  # noqa: E402
-from icgi.exact.forms import EASY, NARROW, reduced_form  # noqa: E402
+from icgi.errors import IcgiError  # noqa: E402
+from icgi.exact.forecast import along  # noqa: E402
+from icgi.exact.forms import COUNTING, COUNTING_SHARE, EASY, NARROW, reduced_form  # noqa: E402
 from icgi.exact.junction_tree import JunctionTree  # noqa: E402
-from icgi.exact.signed_engine import CollapsedJunctionTree  # noqa: E402
 from icgi.inference import Budget, Marginals, infer  # noqa: E402
 from icgi.model.condition import condition  # noqa: E402
 from icgi.model.graph import FactorGraph  # noqa: E402
 from icgi.model.ordering import Order, find_order  # noqa: E402
 from icgi.model.structure.barren import find_barren, plan_batches  # noqa: E402
 from icgi.model.structure.collapse import collapse  # noqa: E402
+from icgi.model.structure.count import count_classes  # noqa: E402
 
 LINES = ROOT / "results" / "structure.jsonl"
 BUDGET = Budget()
@@ -165,6 +168,45 @@ def _greedy(part: FactorGraph) -> float:
     return find_order(reduced, np.random.default_rng(0), restarts=0).log2_entries
 
 
+def counting() -> Iterator[Line]:
+    """Interchangeable variables counted; `marginals` is the largest difference to the reference."""
+    for each in collection("uai2014-alchemy", "uai2014-relational"):
+        model = condition(each.model(), dict(each.evidence())).model
+        line, probs = counted_line(each.name, model)
+        reference = each.reference()
+        if reference is not None and probs is not None:
+            free = [i for i in range(model.n_variables) if model.cards[i] > 1]
+            line["marginals"] = float(max(np.abs(probs[i, : len(reference[i])] - reference[i]).max()
+                                          for i in free))  # fmt: skip
+        yield line
+    for sizes in ([60], [40, 40], [30, 30, 30]):
+        rng = np.random.default_rng(sizes)
+        cards, factors, _ = structured.exchangeable_network(rng, sizes, 3, 2, order=2)
+        name = "random: groups of " + ", ".join(map(str, sizes))
+        yield counted_line(name, structured.hide(rng, cards, factors, {})[0])[0]
+
+
+def counted_line(name: str, model: FactorGraph) -> tuple[Line, np.ndarray | None]:
+    before = find_order(model, np.random.default_rng(0), 5.0)
+    counted = count_classes(model)
+    line: Line = {"model": name, "variables": int((model.cards > 1).sum())}
+    line["bits before"] = round(before.log2_table, 1)
+    line["seconds of search"] = round(cpu(lambda: count_classes(model)), 3)
+    if counted is None:
+        return line, None
+    line["classes"] = len(counted.counted)
+    line["counted"] = sum(counted.counted)
+    line["private"] = len(counted.core.steps)
+    line["bits after"] = round(width(counted.model).log2_table, 1)
+    run = lambda: counted.spread(  # noqa: E731
+        JunctionTree()(counted.model, BUDGET, np.random.default_rng(0))
+    )
+    answer = run()
+    line["log10 Z"] = round(float(answer.log_z or 0.0) / math.log(10), 6)
+    line["seconds"] = round(cpu(run), 4)
+    return line, answer.probs
+
+
 def none() -> Iterator[Line]:
     """Share of the time of an answer that looking for structure in vain takes."""
     # `forms` does not look at all where the model as it is costs less than looking.
@@ -177,12 +219,16 @@ def none() -> Iterator[Line]:
             continue
         model = condition(each.model(), dict(each.evidence())).model
         order = width(model)
-        look = lambda m=model: (collapse(reduced_form(m)[1]), find_barren(m))  # noqa: E731
+        ahead = along(model, order).seconds
+        pays = COUNTING * model.n_factors <= COUNTING_SHARE * ahead  # as `forms` decides
+        look = lambda m=model, c=pays: (  # noqa: E731
+            collapse(reduced_form(m)[1]), find_barren(m), count_classes(m) if c else None
+        )  # fmt: skip
         found = look()
         line: Line = {"model": each.name, "bits": round(order.log2_table, 1)}
         line["looked for"] = order.log2_entries > EASY and order.log2_table > NARROW
         line["seconds"] = round(cpu(look), 5)
-        line["found"] = found[0] is not None
+        line["found"] = found[0] is not None or found[2] is not None
         if order.log2_entries < 27:
             spent = cpu(lambda m=model: JunctionTree()(m, BUDGET, np.random.default_rng(0)), 1)
             line["seconds of jt"] = round(spent, 4)
@@ -198,14 +244,29 @@ def random() -> Iterator[Line]:
         ("parity", 300, 10, 40, 2), ("parity", 300, 15, 40, 2), ("parity", 300, 20, 40, 2),
     ):  # fmt: skip
         rng = np.random.default_rng([causes, effects])
+        name = f"{kind}: {causes} causes, {effects} effects of {fan_in}, {states} states"
         cards, factors, ends = structured.chain_network(rng, kind, causes, effects, fan_in, states)
         seen = {y: cards[y] - 1 for y in ends}
         model, evidence, _ = structured.hide(rng, cards, factors, seen)
-        name = f"{kind}: {causes} causes, {effects} effects of {fan_in}, {states} states"
         try:
             yield answer_line(name, model, evidence)[0]
         except Exception as problem:
             yield {"model": name, "status": f"refused: {problem}"[:200]}
+
+
+def rare() -> Iterator[Line]:
+    """Rare causes, noisy-or without leaks, all effects observed as present: most digits cancel."""
+    for prior, causes, effects, fan_in in (
+        (1e-4, 300, 15, 30), (1e-6, 300, 10, 30), (1e-6, 300, 15, 30), (1e-6, 300, 16, 40),
+    ):  # fmt: skip
+        rng = np.random.default_rng([causes, effects])
+        cards, factors, ends = structured.rare_network(rng, causes, effects, fan_in, prior)
+        model, evidence, _ = structured.hide(rng, cards, factors, dict.fromkeys(ends, 1))
+        name = f"{causes} causes at {prior:g}, {effects} effects of {fan_in}"
+        try:
+            yield answer_line(name, model, evidence)[0]
+        except IcgiError as refusal:
+            yield {"model": name, "status": f"refused: {refusal}"[:200]}
 
 
 def read_bif(path: Path) -> FactorGraph:
@@ -252,8 +313,10 @@ PARTS: dict[str, Callable[[], Iterator[Line]]] = {
     "promedas": promedas,
     "published": published,
     "widths": widths,
+    "counting": counting,
     "none": none,
     "random": random,
+    "rare": rare,
 }
 
 

@@ -1,5 +1,7 @@
 """Random models with hidden structure: noisy or and max, parity, in chains or written out."""
 
+from itertools import combinations, permutations
+
 import numpy as np
 
 from icgi.model.graph import FactorGraph
@@ -81,6 +83,17 @@ def chain_network(rng, kind: str, causes: int, effects: int, fan_in: int, states
     return cards, factors, ends
 
 
+def rare_network(rng, causes: int, effects: int, fan_in: int, prior: float):
+    """Noisy-or chains of rare causes without leaks: the hardest for sums with signs."""
+    cards, factors, ends = chain_network(rng, "or", causes, effects, fan_in)
+    rare = [(s, np.array([1.0 - prior, prior])) for s, _ in factors[:causes]]
+    gates = [
+        (s, max_gate(rng, 2, [2, 2], leak=False, clean=int(s[1] >= causes)))
+        for s, _ in factors[causes:]
+    ]
+    return cards, [*rare, *gates], ends
+
+
 def hide(rng, cards: list[int], factors: list[Factor], evidence: dict[int, int]):
     """The same model with variables, states and axes permuted and every table rescaled.
 
@@ -103,3 +116,60 @@ def hide(rng, cards: list[int], factors: list[Factor], evidence: dict[int, int])
     model = FactorGraph(new_cards, tuple(scopes), tuple(tables))
     seen = {int(number[i]): int(states[i][x]) for i, x in evidence.items()}
     return model, seen, number
+
+
+def symmetric_table(rng, card: int, order: int, zeros: float = 0.0) -> np.ndarray:
+    """A table that stays as it is when its axes change places."""
+    table = rng.uniform(0.2, 2.0, [card] * order)
+    table[rng.random(table.shape) < zeros] = 0.0
+    table[(0,) * order] = 1.0
+    return sum(np.transpose(table, axes) for axes in permutations(range(order)))
+
+
+def exchangeable_network(
+    rng, sizes: list[int], lone: int, states: int, *, zeros: float = 0.0, order: int = 0
+):
+    """Groups of variables that nobody can tell apart, lone variables, and private ones between.
+
+    Factors within a group have `order` members, two or more where that is 0. Returns states of all
+    variables, factors, and the members of each group.
+    """
+    cards: list[int] = []
+    groups = []
+    for size in sizes:
+        groups.append(list(range(len(cards), len(cards) + size)))
+        cards += [int(rng.integers(2, states + 1))] * size
+    others = list(range(len(cards), len(cards) + lone))
+    cards += [2] * lone
+    factors: list[Factor] = [((i,), rng.dirichlet(np.ones(cards[i]))) for i in others]
+
+    def everywhere(table: np.ndarray, scopes) -> None:
+        factors.extend((tuple(scope), table) for scope in scopes)
+
+    def made(scope) -> np.ndarray:
+        table = rng.uniform(0.2, 2.0, [cards[i] for i in scope])
+        table[rng.random(table.shape) < zeros] = 0.0
+        table[(0,) * len(scope)] = 1.0
+        return table
+
+    for g, members in enumerate(groups):
+        card = cards[members[0]]
+        everywhere(rng.uniform(0.2, 2.0, card), [(i,) for i in members])
+        drawn = int(rng.choice([2, 3, len(members)]))
+        scopes = list(combinations(members, order or drawn))
+        everywhere(symmetric_table(rng, card, order or drawn, zeros), scopes)
+        for i in others[: 1 + g]:
+            everywhere(made((i, members[0])), [(i, j) for j in members])
+        for other in groups[:g]:
+            scope = (members[0], other[0], *others[:g])
+            everywhere(made(scope), [(i, j, *others[:g]) for i in members for j in other])
+    first = groups[0]
+    if (
+        len(first) < 5 and rng.random() < 0.7
+    ):  # every pair of the first group has a private variable
+        table = symmetric_table(rng, cards[first[0]], 2)[:, :, None] * rng.uniform(0.2, 2.0, 2)
+        table[..., 0] = symmetric_table(rng, cards[first[0]], 2)
+        for i, j in combinations(first, 2):
+            cards.append(2)
+            factors.append(((i, j, len(cards) - 1), table))
+    return cards, factors, groups

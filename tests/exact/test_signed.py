@@ -1,25 +1,27 @@
 """Signed exact inference: against enumeration, exact fractions, and its own certificate."""
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from numpy.random import Generator
 from numpy.testing import assert_allclose
 
 import structured
+from collapsed import CollapsedJunctionTree, find_structure
 from icgi.clock import Deadline
 from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.exact import signed as module
 from icgi.exact.enumeration import Enumerate
 from icgi.exact.junction_tree import JunctionTree
 from icgi.exact.signed import _run, answer_signed, forecast_signed, solve_signed
-from icgi.exact.signed_engine import CollapsedJunctionTree
 from icgi.exact.signed_tree import plan_signed
 from icgi.inference import Budget, Status, infer
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph
 from icgi.model.structure.collapse import Collapsed, Links, Network
-from icgi.model.structure.find import find_structure
 
 BUDGET = Budget()
 
@@ -93,29 +95,42 @@ def test_no_time_gives_no_answer() -> None:
     assert solve_signed(found, ahead.order, Budget(seconds=0.0)) is None
 
 
-def test_sums_stay_unsplit_where_signs_cancel_too_much() -> None:
-    rng = np.random.default_rng([15, 4])
-    cards, factors, ends = structured.chain_network(rng, "or", 40, 12, 8)
-    for i in range(40):  # rare causes without leaks: 1 − Π q is tiny for every finding
-        p = 10.0 ** -rng.uniform(5, 6)
-        factors[i] = ((i,), np.array([1.0 - p, p]))
-    gates = [
-        (s, structured.max_gate(rng, 2, [2, 2], leak=False, clean=int(s[1] >= 40)))
-        if len(s) == 3
-        else (s, t)
-        for s, t in factors
-    ]
-    model, seen, _ = structured.hide(rng, cards, gates, dict.fromkeys(ends, 1))
+def rare_causes(seed: int) -> tuple[Collapsed, FactorGraph, Generator]:
+    """Rare causes without leaks: 1 − Π q is tiny for every finding."""
+    rng = np.random.default_rng([15, seed])
+    cards, factors, ends = structured.rare_network(rng, 40, 12, 8, 10.0 ** -rng.uniform(5, 6))
+    model, seen, _ = structured.hide(rng, cards, factors, dict.fromkeys(ends, 1))
     model = condition(model, seen).model
     found = find_structure(model)
     assert found is not None
+    return found, model, rng
+
+
+@pytest.mark.parametrize("quads", [True, False])
+def test_where_signs_cancel_too_much_other_ways_are_exact(quads: bool, monkeypatch) -> None:
+    """Quad-doubles, or, where they would take too long, some sums that stay unsplit."""
+    if not quads:
+        monkeypatch.setattr(module, "QUADS", np.inf)
+    found, model, rng = rare_causes(4)
     ahead = forecast_signed(found, rng)
     assert solve_signed(found, ahead.order, BUDGET) is None  # the certificate does not lie
     answer = answer_signed(found, ahead, BUDGET, rng)
     assert answer is not None
+    assert (answer.stats["collapsed"] == len(found.links.variable)) == quads
     truth = JunctionTree()(model, BUDGET, rng)
     assert_allclose(answer.probs, truth.probs, atol=1e-9)
     assert_allclose(answer.log_z, truth.log_z, atol=1e-9)
+
+
+def test_quad_doubles_answer_what_cancels_31_digits() -> None:
+    rng = np.random.default_rng(3)
+    cards, factors, ends = structured.rare_network(rng, 100, 15, 30, 1e-6)
+    model, seen, _ = structured.hide(rng, cards, factors, dict.fromkeys(ends, 1))
+    answer = infer(model, seen, CollapsedJunctionTree(), BUDGET, rng)
+    assert answer.status is Status.EXACT
+    # Every finding has a cause: the expected number of causes is at least one, most of the weight
+    # is on configurations of the fewest causes that explain all.
+    assert answer.probs[:, 1].sum() > 1.0
 
 
 def exact_marginals(model):
@@ -202,12 +217,27 @@ def random_signed(rng) -> Collapsed:
     return Collapsed(model, network, links, 0.0, 0, 0, 0, ())
 
 
+def as_quads(rng, collapsed: Collapsed) -> Collapsed:
+    """The same network with two more terms behind every number."""
+    net, links = collapsed.network, collapsed.links
+    tail = net.low * rng.uniform(-1, 1, len(net.low)) * 2.0**-54
+    tail = tail + 1j * tail * 2.0**-54
+    nothing = np.empty(0, np.complex128)
+    return replace(
+        collapsed,
+        network=replace(net, high=net.high + 1j * net.low, low=tail),
+        links=replace(links, own_high=nothing, own_low=nothing, high=nothing, low=nothing,
+                      extra_high=links.extra_high + 0j, extra_low=links.extra_low + 0j),
+    )  # fmt: skip
+
+
+def fraction(*terms: complex) -> Fraction:
+    return sum((Fraction(float(x)) for t in terms for x in (t.real, t.imag)), Fraction(0))
+
+
 def exact_masses(network: Network) -> list[list[Fraction]]:
     mass = [[Fraction(0)] * int(c) for c in network.cards]
-    tables = [
-        Fraction(float(a)) + Fraction(float(b))
-        for a, b in zip(network.high, network.low, strict=True)
-    ]
+    tables = [fraction(a, b) for a, b in zip(network.high, network.low, strict=True)]
     for x in itertools.product(*[range(int(c)) for c in network.cards]):
         weight = Fraction(1)
         for f in range(len(network.scope_start) - 1):
@@ -220,10 +250,12 @@ def exact_masses(network: Network) -> list[list[Fraction]]:
     return mass
 
 
-def check_bound(seed: int) -> bool:
+def check_bound(seed: int, *, quads: bool = False) -> bool:
     """Whether the masses of a random network were found; fails where one misses its bound."""
     rng = np.random.default_rng([99, seed])
     collapsed = random_signed(rng)
+    if quads:
+        collapsed = as_quads(rng, collapsed)
     order = rng.permutation(len(collapsed.network.cards))
     found = _run(collapsed, plan_signed(collapsed, order), Deadline())
     if found is None:
@@ -233,25 +265,26 @@ def check_bound(seed: int) -> bool:
     for i, row in enumerate(truth):
         value, low, bound = found[0][:, i, : len(row)]
         total = sum(row)
-        found_total = sum(map(Fraction, [*map(float, value), *map(float, low)]))
-        if total == 0 or abs(found_total) <= 8 * Fraction(float(bound.sum())):
+        found_total = fraction(*value, *low)
+        if total == 0 or abs(found_total) <= 8 * fraction(bound.sum()):
             continue
         ratio = abs(found_total / total)
         scale = Fraction(2) ** round(np.log2(float(ratio)))  # messages are scaled by powers of two
         for x, exact in enumerate(row):
-            error = Fraction(float(value[x])) + Fraction(float(low[x])) - scale * exact
-            assert abs(error) <= Fraction(float(bound[x]))
+            assert abs(fraction(value[x], low[x]) - scale * exact) <= fraction(bound[x])
         checked = True
     return checked
 
 
 def test_running_bounds_hold_on_random_signed_models() -> None:
     assert sum(check_bound(seed) for seed in range(1000)) > 300
+    assert sum(check_bound(seed, quads=True) for seed in range(300)) > 100
 
 
 @pytest.mark.slow
 def test_running_bounds_hold_on_ten_thousand_signed_models() -> None:
     assert sum(check_bound(seed) for seed in range(1000, 11000)) > 3000
+    assert sum(check_bound(seed, quads=True) for seed in range(300, 5000)) > 1500
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """The forms in which a model can be answered exactly, what each would cost, and the cheapest.
 
-Every form gives all marginals and log Z of the same model: as it is; with copies merged and
-products split; without barren variables, which come back in batches; and with sums of products
-collapsed.
+Every form gives all marginals and log Z of the same model: as it is; with interchangeable variables
+counted; with copies merged and products split; without barren variables, which come back in
+batches; and with sums of products collapsed.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,6 +20,7 @@ from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ordering import Order, find_order
 from icgi.model.structure.barren import Barren, find_barren, plan_batches
 from icgi.model.structure.collapse import collapse
+from icgi.model.structure.count import Counted, count_classes
 from icgi.model.structure.merge import Merged, merge_copies
 from icgi.model.structure.split import split_products
 
@@ -31,6 +32,8 @@ AS_IT_IS = "as it is"  # name of the form without structure
 BRIEFLY = 1.0  # seconds of which a first order takes its share
 LONGEST = 10.0  # seconds of looking for structure
 LOOKING = 1e-6  # seconds that this takes for every factor, at least
+COUNTING = 4e-5  # seconds that looking for interchangeable variables takes for every factor
+COUNTING_SHARE = 0.05  # of the model as it is, that this may take
 FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
 
 
@@ -38,7 +41,7 @@ FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is lo
 class Form:
     """One way to an exact answer, and its cost."""
 
-    name: str  # "as it is", "reduced", "batches", "collapsed"
+    name: str  # "as it is", "counted", "reduced", "batches", "collapsed"
     words: str  # what was found, with the width before and after
     log2_table: float  # largest table
     table_bytes: float
@@ -120,6 +123,12 @@ def _structured(
     model: FactorGraph, plain: Form, rng: Generator, deadline: Deadline
 ) -> Iterator[Form]:
     """Forms that need structure, those first that are found fastest."""
+    pays = COUNTING * model.n_factors <= COUNTING_SHARE * plain.seconds
+    counted = count_classes(model, deadline.share(0.25)) if pays else None
+    if counted is not None:
+        order = find_order(counted.model, rng, deadline.share(0.25).left)
+        words = str(counted) + _change(plain, order.log2_table)
+        yield _plain("counted", words, counted.model, order, counted)
     yield from _collapsed(split_products(model), None, plain, rng, deadline.share(0.25))
     merged, reduced = reduced_form(model, deadline.share(0.25))
     if reduced is not model:
@@ -168,12 +177,14 @@ def reduced_form(
     return merged, split_products(model if merged is None else merged.model)
 
 
-def _plain(name: str, words: str, model: FactorGraph, order: Order, merged: Merged | None) -> Form:
+def _plain(
+    name: str, words: str, model: FactorGraph, order: Order, back: Merged | Counted | None
+) -> Form:
     ahead = along(model, order)
 
     def answer(budget: Budget) -> Marginals:
         found = run(model, ahead, budget)
-        return found if merged is None else merged.spread(found)
+        return found if back is None else back.spread(found)
 
     return Form(name, words, order.log2_table, ahead.table_bytes, ahead.seconds, answer)
 

@@ -16,7 +16,8 @@ from icgi.model.structure.collapse import Collapsed, collapse
 DIGITS = 1e-9  # largest error of a probability, and relative error of Z, that counts as exact
 ENTRIES_PER_SECOND = 4e8  # wide products with their error bounds on one core, measured low
 ORDERS = 2  # along which an answer is tried: some lose 10⁸ times more digits than others
-MOST_SECONDS = 60.0  # of a model with sums left unsplit, whatever the budget
+MOST_SECONDS = 60.0  # of an answer by other sums or other numbers than forecast, at most
+QUADS = 30.0  # times the seconds that quad-doubles take
 PLANNED = 2.0**40  # entries beyond which no tree is laid out
 
 
@@ -62,15 +63,19 @@ def answer_signed(
 ) -> Marginals | None:
     """Marginals along the forecast's order, or whatever else leaves enough digits; None if nothing.
 
-    Other orders come first; then 1, 2, 4, … sums, those of the fewest factors, stay unsplit: each
-    costs some width and saves the digits that its signs would cancel.
+    Another order comes first, then quad-doubles; then 1, 2, 4, … sums, those of the fewest factors,
+    stay unsplit: each costs some width and saves the digits that its signs would cancel.
     """
     deadline = budget.deadline()
+    first = ahead
     for _ in range(ORDERS):
         found = solve_signed(collapsed, ahead.order, budget.until(deadline))
         if found is not None or deadline.passed:
             return found
         ahead = another_order(collapsed, rng)
+    found = _with_quads(collapsed, first, budget.until(deadline))
+    if found is not None or deadline.passed:
+        return found
     smallest = sorted(collapsed.members, key=len)
     count = 1
     while count < len(smallest):
@@ -87,6 +92,17 @@ def answer_signed(
     return None
 
 
+def _with_quads(collapsed: Collapsed, ahead: SignedForecast, budget: Budget) -> Marginals | None:
+    """Marginals by quad-doubles along the forecast's order, where they fit and are certain."""
+    if QUADS * ahead.seconds > min(budget.seconds, MOST_SECONDS):
+        return None
+    deadline = budget.deadline()
+    wider = collapse(collapsed.model, quads=True)
+    if wider is None or not np.array_equal(wider.network.cards, collapsed.network.cards):
+        return None  # a sum that is none to the last digit
+    return solve_signed(wider, ahead.order, budget.until(deadline))
+
+
 def solve_signed(collapsed: Collapsed, order: Order, budget: Budget) -> Marginals | None:
     """Marginals of all variables along an order; None where the certificate or the time fails.
 
@@ -94,7 +110,7 @@ def solve_signed(collapsed: Collapsed, order: Order, budget: Budget) -> Marginal
     """
     deadline = budget.deadline()
     plan = plan_signed(collapsed, order.variables)
-    if plan.bytes_needed > budget.table_bytes:
+    if plan.bytes_needed * collapsed.network.high.itemsize / 8 > budget.table_bytes:
         return None
     found = _run(collapsed, plan, deadline)
     if found is None:
@@ -125,7 +141,8 @@ def _run(
     """Masses (value, rest, bound) of all states of the model's variables; log Z and its error."""
     net, links, tree = collapsed.network, collapsed.links, plan.tree
     total = plan.store_entries + plan.extra_entries
-    tables = np.empty((3, total))
+    kind = net.high.dtype
+    tables = np.empty((3, total), kind)
     H, L, E = tables
     passes.load(
         tree.cards, net.scope_start, plan.permuted, tree.scopes, net.table_start, net.high,
@@ -133,9 +150,9 @@ def _run(
     )  # fmt: skip
     n = len(tree.cards)
     power = np.zeros(len(tree.parent), np.int64)
-    scratch = np.empty((3, 2 * plan.scratch_entries))
-    by_time = np.zeros((3, n, int(net.cards.max(initial=1))))
-    extra = np.zeros((3, len(links.extra_link)))
+    scratch = np.empty((3, 2 * plan.scratch_entries), kind)
+    by_time = np.zeros((3, n, int(net.cards.max(initial=1))), kind)
+    extra = np.zeros((3, len(links.extra_link)), kind)
     with deadline.flag() as stop:
         if passes.collect(tree, H, L, E, power, scratch, stop):
             return None
@@ -152,10 +169,11 @@ def _run(
             ):  # fmt: skip
                 return None
     roots = tree.up[tree.parent < 0]
-    if np.prod(np.sign(H[roots])) <= 0:
+    value, error = H[roots].real, E[roots].real
+    if np.prod(np.sign(value)) <= 0:
         return None
-    log_z = net.log_scale + float(np.log(np.abs(H[roots])).sum() + power.sum() * np.log(2.0))
-    relative = float((E[roots] / np.abs(H[roots])).sum())
+    log_z = net.log_scale + float(np.log(np.abs(value)).sum() + power.sum() * np.log(2.0))
+    relative = float((error / np.abs(value)).sum())
     return _of_model(collapsed, plan, by_time, extra), log_z, relative
 
 
@@ -164,11 +182,11 @@ def _of_model(
 ) -> FloatArray:
     """Masses by the model's own numbers, collapsed variables from those of their groups."""
     model, links = collapsed.model, collapsed.links
-    mass = np.zeros((3, model.n_variables, max(model.max_states, 1)))
+    mass = np.zeros((3, model.n_variables, max(model.max_states, 1)), by_time.dtype)
     width = min(mass.shape[2], by_time.shape[2])
     mass[:, :, :width] = by_time[:, plan.time[: model.n_variables], :width]
     if len(links.variable):
-        found = np.zeros((3, len(links.variable), mass.shape[2]))
+        found = np.zeros((3, len(links.variable), mass.shape[2]), mass.dtype)
         own = np.ascontiguousarray(by_time[:, plan.time[links.group]])
         passes.link_masses(
             links.own_start, links.own_high, links.own_low, collapsed.network.cards[links.group],
@@ -181,7 +199,7 @@ def _of_model(
 
 def _probabilities(collapsed: Collapsed, mass: FloatArray) -> tuple[FloatArray, float]:
     """Normalised rows, and the largest bound of the error of an entry."""
-    value, _, error = mass
+    value, _, error = mass.real
     total, slack = value.sum(1, keepdims=True), error.sum(1, keepdims=True)
     with np.errstate(all="ignore"):
         probs = value / total

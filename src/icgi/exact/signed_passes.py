@@ -2,9 +2,9 @@
 
 Three arrays run in parallel: H + L is the value of an entry, E bounds what rounding has done to it:
 
-    product  E ← |a| E_b + |b| E_a + E_a E_b + u |ab|,        sum  E ← Σ E + u |each partial sum|,
+    product  E ← |a| E_b + |b| E_a + E_a E_b + u |ab|,        sum  E ← Σ E + u |each term added|,
 
-with u = `UNIT`, the error of one wide operation. Messages are scaled by powers of two, which rounds
+with u = `unit`, the error of one wide operation. Messages are scaled by powers of two, which rounds
 nothing; `FLOOR` covers what underflow can take from an entry.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from icgi.exact.signed_tree import _of_group, chunk_size, classes, inside
 from icgi.kernels import kernel
-from icgi.model.structure.wide import UNIT, add, multiply
+from icgi.model.structure.wide import add, multiply, unit
 
 FLOOR = 1e-300
 ROW = 32  # entries from which a run is worth a loop that is vectorised
@@ -105,10 +105,10 @@ def _copy(h, l, e, H, L, E, base, dims, strides, k):  # type: ignore[no-untyped-
 @kernel
 def _times_one(h, l, e, bh, bl, be):  # type: ignore[no-untyped-def]  # noqa: E741
     """Multiply a row by one number."""
-    size = abs(bh)
+    size, u = abs(bh), unit(bh)
     for j in range(len(h)):
         a = abs(h[j])
-        e[j] = a * be + (size + be) * e[j] + a * size * UNIT + FLOOR
+        e[j] = a * be + (size + be) * e[j] + a * size * u + FLOOR
     for j in range(len(h)):
         h[j], l[j] = multiply(h[j], l[j], bh, bl)
 
@@ -116,9 +116,10 @@ def _times_one(h, l, e, bh, bl, be):  # type: ignore[no-untyped-def]  # noqa: E7
 @kernel
 def _times_row(h, l, e, bh, bl, be):  # type: ignore[no-untyped-def]  # noqa: E741
     """Multiply a row by another."""
+    u = unit(h[0])
     for j in range(len(h)):
         a, size = abs(h[j]), abs(bh[j])
-        e[j] = a * be[j] + (size + be[j]) * e[j] + a * size * UNIT + FLOOR
+        e[j] = a * be[j] + (size + be[j]) * e[j] + a * size * u + FLOOR
     for j in range(len(h)):
         h[j], l[j] = multiply(h[j], l[j], bh[j], bl[j])
 
@@ -126,6 +127,7 @@ def _times_row(h, l, e, bh, bl, be):  # type: ignore[no-untyped-def]  # noqa: E7
 @kernel
 def _times(h, l, e, H, L, E, base, dims, strides, k):  # type: ignore[no-untyped-def]  # noqa: E741
     """Multiply a clique by a table, broadcast along the axes of stride 0."""
+    u = unit(h[0])
     digits = np.zeros(k, np.int64)
     inner, step = dims[k - 1], strides[k - 1]
     offset = base
@@ -135,7 +137,7 @@ def _times(h, l, e, H, L, E, base, dims, strides, k):  # type: ignore[no-untyped
                 s, o = start + j, offset + j * step
                 a, size = abs(h[s]), abs(H[o])
                 h[s], l[s] = multiply(h[s], l[s], H[o], L[o])
-                e[s] = a * E[o] + (size + E[o]) * e[s] + a * size * UNIT + FLOOR
+                e[s] = a * E[o] + (size + E[o]) * e[s] + a * size * u + FLOOR
         elif step == 0:
             end = start + inner
             _times_one(h[start:end], l[start:end], e[start:end], H[offset], L[offset], E[offset])
@@ -158,10 +160,11 @@ def _times(h, l, e, H, L, E, base, dims, strides, k):  # type: ignore[no-untyped
 @kernel
 def _plus_row(h, l, e, bh, bl, be):  # type: ignore[no-untyped-def]  # noqa: E741
     """Add a row to another."""
+    u = unit(h[0])
+    for j in range(len(h)):
+        e[j] = e[j] + be[j] + (abs(h[j]) + abs(bh[j])) * u
     for j in range(len(h)):
         h[j], l[j] = add(h[j], l[j], bh[j], bl[j])
-    for j in range(len(h)):
-        e[j] = e[j] + be[j] + abs(h[j]) * UNIT
 
 
 @kernel
@@ -178,20 +181,21 @@ def _fold(h, l, e):  # type: ignore[no-untyped-def]  # noqa: E741
 @kernel
 def _total(h, l, e):  # type: ignore[no-untyped-def]  # noqa: E741
     """Sum of a row, in four parts so that the additions overlap."""
-    sh, sl, se = np.zeros(4), np.zeros(4), 0.0
+    sh, sl, se, u = np.zeros(4, h.dtype), np.zeros(4, h.dtype), 0.0, unit(h[0])
     for j in range(len(h)):
         c = j & 3
+        se += e[j] + (abs(sh[c]) + abs(h[j])) * u
         sh[c], sl[c] = add(sh[c], sl[c], h[j], l[j])
-        se += e[j] + abs(sh[c]) * UNIT
     for c in range(1, 4):
+        se += (abs(sh[0]) + abs(sh[c])) * u
         sh[0], sl[0] = add(sh[0], sl[0], sh[c], sl[c])
-        se += abs(sh[0]) * UNIT
     return sh[0], sl[0], se
 
 
 @kernel
 def _sum_into(H, L, E, base, h, l, e, dims, strides, k):  # type: ignore[no-untyped-def]  # noqa: E741
     """Add a clique to a table, summed over the axes of stride 0."""
+    u = unit(h[0])
     digits = np.zeros(k, np.int64)
     inner, step = dims[k - 1], strides[k - 1]
     offset = base
@@ -204,8 +208,8 @@ def _sum_into(H, L, E, base, h, l, e, dims, strides, k):  # type: ignore[no-unty
         else:
             for j in range(inner):
                 s, o = start + j, offset + j * step
+                E[o] += e[s] + (abs(H[o]) + abs(h[s])) * u
                 H[o], L[o] = add(H[o], L[o], h[s], l[s])
-                E[o] += e[s] + abs(H[o]) * UNIT
         a = k - 2
         while a >= 0:
             digits[a] += 1
@@ -453,5 +457,5 @@ def link_masses(  # type: ignore[no-untyped-def]
 @kernel
 def _accumulate(out, link, x, ch, cl, h, l, e):  # type: ignore[no-untyped-def]  # noqa: E741
     ph, pl = multiply(ch, cl, h, l)
+    out[2, link, x] += abs(ch) * e + (2.0 * abs(ph) + abs(out[0, link, x])) * unit(h) + FLOOR
     out[0, link, x], out[1, link, x] = add(out[0, link, x], out[1, link, x], ph, pl)
-    out[2, link, x] += abs(ch) * e + (abs(ph) + abs(out[0, link, x])) * UNIT + FLOOR

@@ -19,7 +19,7 @@ import numpy as np
 
 from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.model.structure.sums import Sums, find_sums
+from icgi.model.structure.sums import Sums, as_quads, find_sums
 from icgi.model.structure.wide import add, divide, multiply
 from icgi.model.wiring import Wiring, wiring
 
@@ -41,7 +41,7 @@ class Network:
     scope_start: IntArray  # f+1
     scope: IntArray  # ascending within a factor
     table_start: IntArray  # f+1
-    high: FloatArray  # all tables, last variable fastest
+    high: FloatArray  # all tables, last variable fastest; complex for quad-doubles
     low: FloatArray  # what `high` leaves of a wide number
     log_scale: float  # taken out of the tables, to be added to log Z
 
@@ -102,10 +102,13 @@ class Collapsed:
         )
 
 
-def collapse(model: FactorGraph, spared: IntArray | None = None) -> Collapsed | None:
+def collapse(
+    model: FactorGraph, spared: IntArray | None = None, *, quads: bool = False
+) -> Collapsed | None:
     """Signed network of a model whose factors are sums of few products; None where none is.
 
-    Factors that are `spared` stay as they are, without signs.
+    Factors that are `spared` stay as they are, without signs. With `quads`, numbers are
+    quad-doubles (complex parts), and sums that lose a zero are not taken.
     """
     if max(map(len, model.scopes), default=0) < 3:
         return None
@@ -115,6 +118,9 @@ def collapse(model: FactorGraph, spared: IntArray | None = None) -> Collapsed | 
     star = (sums.terms > 1) & (np.log2(np.maximum(sums.terms, 1)) <= WORTH * size)
     if spared is not None:
         star[spared] = False
+    if quads:
+        sums = as_quads(w, sums)
+        star &= np.isfinite(sums.error)
     if not star.any():
         return None
     link = _fuse(w, sums, star)
@@ -231,7 +237,8 @@ def _network(
     scope_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     table_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     scope = np.empty(scope_start[-1], np.int64)
-    high, low = np.ones(table_start[-1]), np.zeros(table_start[-1])
+    kind = sums.high.dtype
+    high, low = np.ones(table_start[-1], kind), np.zeros(table_start[-1], kind)
     shift = _copy_plain(
         w.cards, w.scope_start, w.scope, w.table_start, w.values, plain, scope_start, scope,
         table_start, high,
@@ -276,7 +283,8 @@ def _links(
     if length.sum() > MOST_EXTRA:
         return None
     factor_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
-    high, low = np.ones(factor_start[-1]), np.zeros(factor_start[-1])
+    kind = sums.high.dtype
+    high, low = np.ones(factor_start[-1], kind), np.zeros(factor_start[-1], kind)
     _extra_tables(
         w.cards, w.scope_start, w.scope, pairs.star, pairs.axis, pairs.pair, pairs.group,
         factor_start[plain:], extra_start, assigned, slot, sums.terms, sums.start, sums.high,
@@ -345,7 +353,7 @@ def _find_links(  # type: ignore[no-untyped-def]
         if times[i] == 2 and where[i, 0] >= 0 and where[i, 1] >= 0:
             room += 1
     match = np.full((room, 2, most), -1, np.int64)
-    out_high, out_low = np.zeros((room, most)), np.zeros((room, most))
+    out_high, out_low = np.zeros((room, most), high.dtype), np.zeros((room, most), high.dtype)
     made = 0
     for i in range(n):
         f, g = where[i, 0], where[i, 1]
@@ -440,7 +448,8 @@ def _group_states(groups, members, number, terms, ends, match, high, low, most):
     assigned, stack = np.full(count, -1, np.int64), np.empty((count + 1, 2), np.int64)
     states = np.zeros(groups, np.int64)
     state_of = np.full((count, most), -1, np.int64)
-    out_high, out_low = np.zeros((groups, most)), np.zeros((groups, most))
+    out_high = np.zeros((groups, most), high.dtype)
+    out_low = np.zeros_like(out_high)
     begun = np.zeros(groups, np.bool_)
     start, listed = _by_group(groups, members, number)
     for f in members:
@@ -573,7 +582,8 @@ def _extra_states(  # type: ignore[no-untyped-def]
     most = 1
     for link in range(links):
         most = max(most, cards[variable[link]])
-    own_high, own_low = np.zeros(own_start[links]), np.zeros(own_start[links])
+    own_high = np.zeros(own_start[links], high.dtype)
+    own_low = np.zeros_like(own_high)
     for link in range(links):
         a, b, d = ends[link, 0], ends[link, 1], cards[variable[link]]
         for e in range(states[group[link]]):
@@ -589,8 +599,8 @@ def _extra_states(  # type: ignore[no-untyped-def]
     extra = np.zeros(groups, np.int64)
     room = 16
     which, assigned = np.empty(room, np.int64), np.empty((room, widest), np.int64)
-    wh, wl = np.empty(room), np.empty(room)
-    ch, cl = np.zeros((room, most)), np.zeros((room, most))
+    wh, wl = np.empty(room, high.dtype), np.empty(room, high.dtype)
+    ch, cl = np.zeros((room, most), high.dtype), np.zeros((room, most), high.dtype)
     made = 0
     for link in by_group:
         a, b, g = ends[link, 0], ends[link, 1], group[link]
