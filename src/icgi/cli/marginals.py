@@ -110,18 +110,21 @@ def run(
     given = Given(evidence, observe or (), likely or (), exclude or ())
     _check_output(out)
     _check_report(report)
+    wanted = [options.listed([text]) for text in joint or ()]
+    named = [*wanted, *([options.listed(show)] if show else [])]
     try:
         with output.working(quiet) as say:
             draft = None if json or strict else out  # what is asked for by name grows on the way
             answer, stopped = output.stoppable(
-                lambda: _ask(model, given, engine, budget, seed, quiet, say, draft)
+                lambda: _ask(model, given, engine, budget, seed, quiet, say, draft, named)
             )
-            wanted = [options.listed([text]) for text in joint or ()]
             rows = chosen_variables(answer.model, options.listed(show)) if show else None
             if wanted:
                 say("asking for joint distributions")
             answer = replace(answer, budget=budget, seed=seed, command=_command())
-            joints = answer.joints(wanted) if wanted else []
+            joints: list[Joint] = []
+            if wanted and not stopped:
+                joints = output.interruptible(lambda: answer.joints(wanted))
     except question.Refused as refused:
         from icgi.cli.refusal import explain
 
@@ -176,14 +179,19 @@ def _ask(
     quiet: bool,
     say: output.Say,
     out: Path | None,
+    named: Sequence[Sequence[str]] = (),
 ) -> "Answer":
+    """Answer as asked; variables that are `named` for the output are looked up before."""
     with loading():
         from icgi.engines import parse_engine
+        from icgi.lookup import chosen_variables
 
         engine: Engine = parse_engine(engine_text)
         deadline = budget.deadline()  # whoever asks for seconds waits for the reading too
         say(f"reading {path.name}")
         asked = question.load(path, given.file, given.observe, budget, given.likely, given.exclude)
+        for variables in named:
+            chosen_variables(asked.model, variables)
         beside = question.unused_evidence(path, given.file)
         if beside is not None:
             output.note(f"there is {beside.name}, not used; give -e {beside} to enter it", quiet)

@@ -206,14 +206,14 @@ def _gauged(tables: Sequence[FloatArray], k: int) -> tuple[FloatArray, FloatArra
     rows, columns = np.zeros((2, len(tables), k))
     binary = np.array([table.shape == (2, 2) for table in tables], bool)
     if binary.any():
-        t = np.stack([tables[e] for e in np.flatnonzero(binary)])
+        t = np.stack([tables[e] for e in np.flatnonzero(binary).tolist()])
         s = np.array([1.0, -1.0])
         j = 0.25 * np.einsum("exy,x,y->e", t, s, s)
         log_cosh = np.logaddexp(j, -j) - np.log(2.0)
         found[binary, :2, :2] = j[:, None, None] * np.outer(s, s) - log_cosh[:, None, None]
         rows[binary, :2] = 0.25 * np.einsum("exy,x->e", t, s)[:, None] * s
         columns[binary, :2] = 0.25 * np.einsum("exy,y->e", t, s)[:, None] * s
-    others = np.flatnonzero(~binary)
+    others = np.flatnonzero(~binary).tolist()
     if len(others):
         found[others], rows[others], columns[others] = gauge([tables[e] for e in others], k)
     return found, rows, columns

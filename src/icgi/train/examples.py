@@ -198,16 +198,16 @@ def of_sources(
                 "label (instances of the split test are never used)"
             )
         models += [model for model, _ in taken]
-        known += [found for _, found in taken]
-    found = of_models(models, known, network.pairwise)
-    _, n, k = found.batch.sizes
-    arity = max((group.arity for group in found.batch.factors), default=1)
+        known += [label_ for _, label_ in taken]
+    every = of_models(models, known, network.pairwise)
+    _, n, k = every.batch.sizes
+    arity = max((group.arity for group in every.batch.factors), default=1)
     if why := network.refuse(k**arity, k, n, arity):
         raise IcgiError(
             f"together, padded to {n} variables of {k} states, these models are too large: the "
             f"network takes {why}; train on models of similar size"
         )
-    return found
+    return every
 
 
 def refused(network: Any, model: FactorGraph) -> str:

@@ -62,7 +62,7 @@ def _summed(couplings: Tensor, fields: Tensor, real: Tensor) -> Tensor:
     """p(s = +1) (b n) by summing all states, models of one size together: padding costs most."""
     up = torch.ones_like(fields)
     sizes = real.sum(1).long()
-    for n in sizes.unique().tolist():
+    for n in sorted(set(sizes.tolist())):
         which = (sizes == n).nonzero()[:, 0]
         for part in torch.split(which, max(1, SUMMED // 2**n)):
             mean, _, _ = enumerate_core(couplings[part, :n, :n], fields[part, :n])
