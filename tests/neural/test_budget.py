@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from icgi.neural.graphs import make_batch
 from numpy.testing import assert_allclose
 
 import icgi
@@ -20,7 +21,6 @@ from icgi.neural import doubt, spin_engine
 from icgi.neural import engine as engine_module
 from icgi.neural.general_batch import listed, pair_form
 from icgi.neural.general_engine import pair_beliefs
-from icgi.neural.graphs import make_batch
 from icgi.neural.weights import shipped
 
 ENGINES = ("icgi", "icgi:paper")
