@@ -1,19 +1,21 @@
 """Deviations of the networks: coefficients of neural/doubt.py, and what their 90 % bands contain.
 
-    python benchmarks/network_doubt.py --collect development.npz
+    python benchmarks/network_doubt.py --collect development.npz [--engines ENGINE …]
     python benchmarks/network_doubt.py --fit development.npz         coefficients, to be copied
     python benchmarks/network_doubt.py --collect held-out.npz --held-out --seeds 4
     python benchmarks/network_doubt.py --report held-out.npz         lines and table
 
-Models are drawn from eight families at β from 0.3 to 5, small enough for the engine jt; answers are
-found once, with what tells their error. The lines in benchmarks/results/network_doubt.jsonl hold,
-for a kind of answer, a family and a β: pairs of variable and possible state, the share whose band
-contains the true probability, the median width of the bands, the mean error.
+Any engine of networks can be named; the kind of its doubt is the name of its network (that of a
+file of weights too: icgi:weights=FILE), or `ensemble`. Models are drawn from eight families at β
+from 0.3 to 5, small enough for the engine jt; answers are found once, with what tells their error.
+The lines in benchmarks/results/network_doubt.jsonl hold, for a kind of answer, a family and a β:
+pairs of variable and possible state, the share whose band contains the true probability, the median
+width of the bands, the mean error.
 """
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +26,10 @@ from scipy.special import expit
 import icgi
 from icgi.data.families import FAMILIES
 from icgi.engines import parse_engine
-from icgi.inference import Budget
+from icgi.errors import UnsupportedModelError
+from icgi.inference import Budget, Engine
 from icgi.model.graph import FactorGraph, FloatArray
-from icgi.neural import doubt, paper_engine
-from icgi.neural.possible import possible_states
+from icgi.neural import doubt
 
 LINES = Path(__file__).parent / "results" / "network_doubt.jsonl"
 MODELS: dict[str, dict[str, int | float]] = {
@@ -41,7 +43,9 @@ MODELS: dict[str, dict[str, int | float]] = {
     "csp": {"n": 24, "density": 1.5},
 }
 BETAS = (0.3, 1.0, 2.0, 3.0, 5.0)
-NETWORKS = ("icgi", "icgi:orders=1", "icgi:paper", "icgi:paper, layers only")
+ENGINES = (
+    "icgi", "icgi:orders=1", "icgi:paper", "gnn-bp", "bpnn", "direct-gnn", "ensemble",
+)  # fmt: skip
 DEVELOPMENT, HELD_OUT = 0, 1
 LEVEL = 0.94  # of the fit: a margin over 0.9, since no family was drawn often
 RIDGE, SMOOTH = 1e-3, 0.05
@@ -57,36 +61,41 @@ def models(stream: int, seeds: int) -> Iterator[tuple[FactorGraph, FloatArray]]:
                 yield model, icgi.marginals(model, engine="jt").probs
 
 
-def answers(name: str, model: FactorGraph) -> tuple[icgi.inference.Marginals, str, doubt.Signs]:
+def answers(
+    engine: Engine, model: FactorGraph
+) -> tuple[icgi.inference.Marginals, str, doubt.Signs]:
     """Answer of a network, the kind of its doubt and the signs."""
-    kept = []
-    stated, most = doubt.stated, paper_engine.MOST_DENSE
+    kept, named = [], []
+    stated, kind_of = doubt.stated, doubt.kind_of
 
     def watched(kind, signs, answered=None):  # type: ignore[no-untyped-def]
         kept.append((kind, signs))
         return stated(kind, signs, answered)
 
-    engine, _, layers_only = name.partition(", ")
-    doubt.stated, paper_engine.MOST_DENSE = watched, 0 if layers_only else most
+    def named_so(name, orders):  # type: ignore[no-untyped-def]
+        named.append(name)  # not `kind_of`'s answer: nothing was fitted yet where it is another's
+        return kind_of(name, orders)
+
+    doubt.stated, doubt.kind_of = watched, named_so
     try:
-        found = parse_engine(engine)(model, Budget(), np.random.default_rng(0))
+        found = engine(model, Budget(), np.random.default_rng(0))
     finally:
-        doubt.stated, paper_engine.MOST_DENSE = stated, most
-    return found, *kept[-1]
+        doubt.stated, doubt.kind_of = stated, kind_of
+    kind, signs = kept[-1]
+    return found, named[-1] if named else kind, signs
 
 
-def collect(stream: int, seeds: int) -> dict[str, FloatArray]:
+def collect(engines: Sequence[str], stream: int, seeds: int) -> dict[str, FloatArray]:
     """Rows for each kind of answer: signs, error, number of family and β, p, strength nearby."""
+    made = [parse_engine(text) for text in engines]
     rows: dict[str, list[FloatArray]] = {}
     for number, (model, exact) in enumerate(models(stream, seeds)):
-        alive = possible_states(model)
-        for name in NETWORKS:
-            found, kind, signs = answers(name, model)
+        for engine in made:
+            try:
+                found, kind, signs = answers(engine, model)
+            except UnsupportedModelError:
+                continue  # pairs or spins only: fitted on what the network takes
             p, error = signs.alpha / signs.alpha.sum(1, keepdims=True), found.probs - exact
-            if kind.startswith("paper"):  # impossible states are not among the signs
-                left = np.arange(p.shape[1]) < alive.sum(1)[:, None]
-                wrong, error = error[alive], np.zeros(p.shape)
-                error[left] = wrong
             parts = [np.abs(error), np.full(p.shape, number // seeds), p]
             parts += [np.broadcast_to(signs.nearby[:, None], p.shape)]
             used = (p > 0) & ((p > 0).sum(1, keepdims=True) > 1)
@@ -125,7 +134,7 @@ def fit(rows: FloatArray) -> FloatArray:
 def report(stored: Mapping[str, FloatArray]) -> list[dict]:
     """One line for each kind of answer, family and β."""
     lines = []
-    for kind in doubt.COEFFICIENTS:
+    for kind in (kind for kind in doubt.COEFFICIENTS if kind in stored):
         rows = stored[kind]
         error, group, p, nearby = rows[:, -4:].T
         half = doubt.NINETY * doubt.deviations(kind, rows[:, :-4], nearby)
@@ -160,15 +169,16 @@ def main() -> None:
     for name in ("--collect", "--fit", "--report"):
         parser.add_argument(name, metavar="FILE")
     parser.add_argument("--held-out", action="store_true", help="other random streams")
-    parser.add_argument("--seeds", type=int, default=8, help="models of each family and β")
+    parser.add_argument("--engines", nargs="+", default=ENGINES, metavar="ENGINE")
+    parser.add_argument("--seeds", type=int, default=4, help="models of each family and β")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.collect:
         stream = HELD_OUT if given.held_out else DEVELOPMENT
-        np.savez_compressed(given.collect, **collect(stream, given.seeds))
+        np.savez_compressed(given.collect, **collect(given.engines, stream, given.seeds))
     if given.fit:
         stored = np.load(given.fit)
-        for kind in doubt.COEFFICIENTS:
+        for kind in stored:
             numbers = ", ".join(f"{c:.3f}" for c in fit(stored[kind]))
             print(f'    "{kind}": ({numbers}),')
     if given.report:

@@ -21,7 +21,8 @@ import icgi
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import find_order
 from icgi.train.evaluate import SEED, TESTS
-from icgi.train.mixture import Range, draw
+from icgi.train.kinds import Limits
+from icgi.train.mixture import draw
 
 LINES = Path(__file__).parent / "results" / "networks.jsonl"
 COUNT = 5  # models of each set
@@ -39,7 +40,7 @@ SINGLE = 1e-6  # networks compute in single precision
 def models(name: str) -> list[FactorGraph]:
     if name == MIX:  # the mixture and seed of the validation set, drawn one by one
         rng = np.random.default_rng(np.random.SeedSequence(10_000 + SEED).spawn(1)[0])
-        return [draw(rng, "wide", Range(10, 32, 2.5)) for _ in range(MIX_COUNT)]
+        return [draw(rng, "wide", Limits(10, 32, 2.5)) for _ in range(MIX_COUNT)]
     if name == LARGE:
         from icgi.data.families import FAMILIES
 

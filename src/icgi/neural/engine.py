@@ -223,7 +223,8 @@ class TrainedNetwork:
 class Ensemble:
     """Networks of one kind that differ by their seeds: the mean, and how far they are apart.
 
-    The spread between networks is the standard error, as deep ensembles take it.
+    Deep ensembles take the spread between networks for the standard error; here it is the sign of
+    error from which that is read, because five networks of one kind share their mistakes.
     """
 
     variant: Literal["direct-gnn", "icgi"] = "direct-gnn"
@@ -269,19 +270,26 @@ class Ensemble:
                 )
                 for k, network in enumerate(networks)
             ]  # fmt: skip
-        return [_mean(list(each)) for each in zip(*members, strict=True)]
+        each = zip(models, zip(*members, strict=True), strict=True)
+        return [_mean(model, answers) for model, answers in each]
 
 
-def _mean(members: list[Marginals]) -> Marginals:
-    """The members' mean, its spread as standard error, the worst status."""
+def _mean(model: FactorGraph, members: Sequence[Marginals]) -> Marginals:
+    """The members' mean, what their spread says of its error, the worst status."""
+    from icgi.neural import doubt
+
     probs = np.stack([m.probs for m in members])
+    p = probs.mean(0)
     worst = max((m.status for m in members), key=list(Status).index)
-    return Marginals(
-        probs.mean(0),
-        worst,
-        std_error=probs.std(0, ddof=1) if len(members) > 1 else None,
-        stats={"members": float(len(members))},
-    )
+    if worst is Status.BUDGET_SPENT:
+        alpha, error = doubt.unknown(p)
+    else:
+        spread = probs.std(0, ddof=1) if len(members) > 1 else np.zeros_like(p)
+        claimed = np.mean([m.concentration for m in members], 0).sum(1, keepdims=True) * p
+        signs = doubt.Signs(claimed, spread, np.zeros_like(p), *doubt.strengths_of(model))
+        alpha, error = doubt.stated(doubt.kind_of("ensemble", len(members)), signs)
+    stats = {"members": float(len(members))}
+    return Marginals(p, worst, concentration=alpha, std_error=error, stats=stats)
 
 
 def seed_of(names: list[str], seed: int | None) -> str:

@@ -25,6 +25,7 @@ from icgi.neural.possible import possible_states
 
 LARGEST_BATCH = 128
 SINGLE = 4  # bytes
+UNCLAIMED = 1e6  # α₀ of networks that claim none: how sure they are is left to `doubt`
 LARGEST_TABLE = 2**20  # entries of one padded factor
 
 
@@ -165,6 +166,7 @@ def _solve(
                 break
     first = getattr(form, "first", None)
     stacked = torch.stack(alphas, 1).double().cpu().numpy()  # b o n k
+    stacked *= 1.0 if network.dirichlet else UNCLAIMED
     before = [None] * b if first is None else list(first.double().cpu().numpy())
     return list(stacked), before
 

@@ -1,0 +1,163 @@
+"""The paper's network: untrained it is exact algebra; each of its parts matters and learns."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from laws import answers, batch_of, built, spins, trained
+from numpy.testing import assert_allclose
+
+import zoo
+from icgi.clock import Deadline
+from icgi.exact.enumeration import Enumerate
+from icgi.inference import Budget
+from icgi.model.graph import FactorGraph
+from icgi.neural import losses
+from icgi.neural.messages import dense_beliefs
+from icgi.neural.network_engine import network_marginals
+from icgi.neural.networks import NETWORKS, Draws
+from icgi.neural.networks.bpnn import BPNNConfig
+from icgi.train import runs
+from icgi.train.config import tiny
+
+SMALL = {"features": 16, "heads": 2, "layers": 1, "hidden": 8, "rank": 4}
+
+
+def exact(model: FactorGraph) -> np.ndarray:
+    return np.asarray(zoo.run(Enumerate(), model).probs)
+
+
+def ring(rng: np.random.Generator, n: int, states: int, scale: float = 1.0) -> FactorGraph:
+    scopes = [(i,) for i in range(n)] + [(i, (i + 1) % n) for i in range(n)]
+    return zoo.random_model(rng, [states] * n, scopes, scale=scale)
+
+
+def loopy() -> list[FactorGraph]:
+    rng = np.random.default_rng(0)
+    return [spins(rng, 9, 0.5) for _ in range(3)]
+
+
+@pytest.mark.parametrize("name", zoo.TREES)
+def test_untrained_it_is_exact_on_trees(name: str) -> None:
+    net = built("paper", **SMALL).double().eval()
+    model = zoo.MODELS[name]
+    assert_allclose(answers(net, [model])[0], exact(model), atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+@pytest.mark.parametrize("states", [2, 3])
+@pytest.mark.parametrize("n", [3, 4, 8])
+def test_untrained_it_is_exact_on_rings(n: int, states: int, scale: float) -> None:
+    net = built("paper", **SMALL).double().eval()
+    model = ring(np.random.default_rng(n), n, states, scale)
+    assert_allclose(answers(net, [model])[0], exact(model), atol=1e-4)
+
+
+def test_padding_and_smaller_neighbours_do_not_matter() -> None:
+    rng = np.random.default_rng(5)
+    models = [spins(rng, n) for n in (5, 9, 12)]
+    for encode_every in (1, 2, 4):
+        net = trained(built("paper", **SMALL, encode_every=encode_every))
+        apart = [answers(net, [m])[0] for m in models]
+        for sizes in ({}, {"variables": 15}):
+            for alone, found in zip(apart, answers(net, models, **sizes), strict=True):
+                assert_allclose(found, alone, atol=1e-5)
+
+
+SWITCHES: list[dict[str, Any]] = [
+    {"factors": "star"}, {"factors": "free"}, {"order": "min-degree"}, {"order": "learned"},
+    {"order": "random"}, {"positions": "static"}, {"positions": "laplacian"},
+    {"positions": "none"}, {"distribute": False}, {"corrected": False}, {"two_passes": False},
+    {"steps": 0}, {"steps": 3}, {"core": 5}, {"core": 20}, {"encode_every": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=str)
+def test_every_switch_changes_answers(switch: dict[str, Any]) -> None:
+    usual = answers(trained(built("paper", **SMALL)), loopy())
+    found = answers(trained(built("paper", **SMALL, **switch)), loopy())
+    assert max(np.abs(a - b).max() for a, b in zip(usual, found, strict=True)) > 1e-6
+    assert all(np.isfinite(p).all() for p in found)
+
+
+def test_without_steps_untrained_it_is_belief_propagation() -> None:
+    net = built("paper", **SMALL, steps=0).double().eval()
+    form = net.prepare(batch_of(loopy(), pairwise=True))
+    with torch.no_grad():
+        alpha = net(form)
+    assert_allclose(alpha / alpha.sum(-1, keepdim=True), dense_beliefs(form.tables), atol=1e-6)
+
+
+def test_a_core_of_all_is_exact() -> None:
+    net = built("paper", **SMALL, core=20).double().eval()
+    for model, found in zip(loopy(), answers(net, loopy()), strict=True):
+        assert_allclose(found, exact(model), atol=1e-5)
+
+
+def test_every_part_learns_after_a_step() -> None:
+    torch.manual_seed(0)
+    net, models = built("paper", **SMALL).double().train(), loopy()
+    form = net.prepare(batch_of(models, pairwise=True))
+    reference = torch.as_tensor(np.stack([exact(m) for m in models]))
+    step = torch.optim.SGD(net.parameters(), 0.01)
+    for _ in range(2):
+        draws = Draws(torch.rand(net.noise(3, 9)).double(), torch.ones(()).double())
+        alpha = net(form, draws)
+        assert torch.isfinite(alpha).all()
+        step.zero_grad()
+        losses.graph_mean(losses.kl(alpha, reference), form.tables.real).backward()
+        step.step()
+    for name, p in net.named_parameters():
+        # a constant added to all states' logs is none; α₀ is no matter of KL
+        if name not in ("correct.single.bias", "correct.tilt.bias") and "head.scale" not in name:
+            assert p.grad is not None, name
+            assert p.grad.norm() > 0, name
+
+
+@pytest.mark.parametrize("name", ["zeros", "strong", "one-state-variable"])
+def test_concentrations_are_finite_and_positive(name: str) -> None:
+    batch = batch_of([zoo.MODELS[name]], pairwise=True)
+    net = trained(built("paper", **SMALL))
+    with torch.no_grad():
+        alpha = net(net.prepare(batch))
+    assert torch.isfinite(alpha).all()
+    assert (alpha[batch.states > 0] > 0).all()
+    assert (alpha[batch.states == 0] == 0).all()
+
+
+class Toy(torch.nn.Module):
+    """Fields alone, sharpened by one weight."""
+
+    settings: Any = BPNNConfig
+    dirichlet, pairwise, recorded = False, False, False
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config, self.weight = config, torch.nn.Parameter(torch.zeros(()))
+
+    def refuse(self, largest_table: int, most_states: int, variables: int, arity: int) -> str:
+        return ""
+
+    def prepare(self, batch: Any) -> Any:
+        return batch
+
+    def noise(self, models: int, variables: int) -> tuple[int, ...]:
+        return ()
+
+    def forward(self, form: Any, draws: Any = None, deadline: Any = None) -> torch.Tensor:
+        return torch.softmax(form.unary * torch.exp(self.weight), -1)
+
+
+def test_a_network_is_one_class_and_one_line(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setitem(NETWORKS, "toy", f"{__name__}:Toy")
+    monkeypatch.setattr(runs, "cache_folder", lambda: tmp_path / "cache" / "kernels")
+    result, table = runs.run(tiny("toy"), tmp_path / "run", runs.Limits(steps=3), tests=0)
+    assert result.steps == 3
+    assert table["validation 0"]["models"] == 32
+    model = zoo.MODELS["grid-3x3"]
+
+    (found,) = network_marginals(
+        result.network, "toy", [model], Budget(), [np.random.default_rng(0)], Deadline()
+    )
+    assert_allclose(found.probs.sum(1), 1.0)
