@@ -2,7 +2,7 @@
 
     python benchmarks/equal_terms.py [--models 40] [--only SET]     measure; lines are kept
     python benchmarks/equal_terms.py switches [--models 100]        parts of the paper's network
-    python benchmarks/equal_terms.py table                          print the tables of docs/results.md
+    python benchmarks/equal_terms.py table                          print the tables
 
 Every shipped network was trained on the same 100,000 models of 10 to 24 spins with exact labels,
 twice, in batches of 128 (`icgi train NETWORK --seed S`). Sets, references (exact up to junction
@@ -170,9 +170,12 @@ def table() -> None:
         cells = []
         for name in names:
             each = [
-                np.mean(x["mae"]) for x in found
-                if "switch" not in x and x["set"] == name and x["engine"].split("seed")[0][:-1] == network
-            ]  # fmt: skip
+                np.mean(x["mae"])
+                for x in found
+                if "switch" not in x
+                and x["set"] == name
+                and x["engine"].partition("seed")[0][:-1] == network
+            ]
             cells.append(
                 f"{np.mean(each):.4f} ± {np.std(each, ddof=1):.4f}" if len(each) > 1 else "–"
             )

@@ -285,7 +285,8 @@ def _mean(model: FactorGraph, members: Sequence[Marginals]) -> Marginals:
         alpha, error = doubt.unknown(p)
     else:
         spread = probs.std(0, ddof=1) if len(members) > 1 else np.zeros_like(p)
-        claimed = np.mean([m.concentration for m in members], 0).sum(1, keepdims=True) * p
+        alphas = [m.concentration for m in members if m.concentration is not None]
+        claimed = np.mean(np.stack(alphas), 0).sum(1, keepdims=True) * p
         signs = doubt.Signs(claimed, spread, np.zeros_like(p), *doubt.strengths_of(model))
         alpha, error = doubt.stated(doubt.kind_of("ensemble", len(members)), signs)
     stats = {"members": float(len(members))}
