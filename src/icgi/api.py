@@ -10,7 +10,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from icgi import clock
-from icgi.answer import Answer
+from icgi.answer import Answer, Promise
 from icgi.engines import parse_engine
 from icgi.errors import ModelFormatError
 from icgi.inference import Budget, Engine, Marginals, infer
@@ -201,7 +201,8 @@ def marginals(
     known = seed if isinstance(seed, int) else None
 
     def whole(found: Marginals) -> Answer:
-        return Answer(model, resolved, found, repr(chosen), clock.now() - began, given, known)
+        took = clock.now() - began
+        return Answer(model, resolved, found, repr(chosen), took, given, known, promise=promised_of)
 
     told = None if heard is None else (lambda found: heard(whole(found)))
     return whole(infer(model, resolved, chosen, given, generator(seed), told))
@@ -233,7 +234,23 @@ def marginals_batch(
         )
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
     questions = [(m, resolve_evidence(m, e)) for m, e in zip(each, given, strict=True)]
-    return run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
+    found = run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
+    return [replace(answer, promise=promised_of) for answer in found]
+
+
+def promised_of(answer: Answer) -> Promise:
+    """What the calibration that comes with icgi promises about an answer."""
+    from icgi.calibration.apply import guarantee
+
+    return guarantee(answer)
+
+
+def calibrated(answer: Answer, path: str | Path) -> Answer:
+    """Same answer with the promises of a calibration file of its engine (`icgi calibrate`)."""
+    from icgi.calibration.apply import calibrated as with_promises
+    from icgi.calibration.file import read as read_calibration
+
+    return with_promises(answer, read_calibration(Path(path)))
 
 
 def sample(

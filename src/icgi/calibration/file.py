@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from icgi.calibration.classifier import DomainClassifier
 from icgi.calibration.features import NAMES
 from icgi.calibration.identity import identity, weights_digest
 from icgi.calibration.measure import LEVELS
@@ -47,6 +48,7 @@ class Calibration:
     sets: FloatArray = field(repr=False)  # k a     scores at LEVELS
     bands: FloatArray = field(repr=False)  # k
     top: FloatArray = field(repr=False)  # b 3   bins of the likeliest states
+    toward: DomainClassifier | None = field(default=None, repr=False)  # weights, for other models
 
     def __len__(self) -> int:
         return len(self.families)
@@ -60,10 +62,7 @@ class Calibration:
 
 def write(calibration: Calibration, path: Path) -> None:
     """Write the file whole or not at all."""
-    content = {"format": FORMAT, **asdict(calibration)}
-    for name, value in content.items():
-        if isinstance(value, np.ndarray):
-            content[name] = value.tolist()
+    content = _plain({"format": FORMAT, **asdict(calibration)})
     content["sha256"] = _digest(content)
     draft = path.with_name(path.name + ".partial")
     try:
@@ -73,6 +72,12 @@ def write(calibration: Calibration, path: Path) -> None:
         raise CheckpointError(f"cannot write {path}: {error.strerror}") from error
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def read(path: Path) -> Calibration:
@@ -101,9 +106,10 @@ def read(path: Path) -> Calibration:
 
 def _whole(content: dict[str, Any], path: Path) -> Calibration:
     try:
-        made = Calibration(**{
-            f.name: _typed(content[f.name], f.type) for f in fields(Calibration)
-        })  # fmt: skip
+        toward = content["toward"] and DomainClassifier(
+            **_fields(DomainClassifier, content["toward"])
+        )
+        made = Calibration(**_fields(Calibration, content), toward=toward)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is no whole calibration file ({error!r})") from error
     k = len(made)
@@ -113,6 +119,11 @@ def _whole(content: dict[str, Any], path: Path) -> Calibration:
     if not sound or len(made.coefficients) != len(SIGNALS):
         raise CheckpointError(f"{path} does not fit together; make it again with icgi calibrate")
     return made
+
+
+def _fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
+    names = [f for f in fields(kind) if f.name != "toward"]
+    return {f.name: _typed(content[f.name], f.type) for f in names}
 
 
 def _typed(value: Any, kind: Any) -> Any:

@@ -12,15 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from icgi.calibration.file import Calibration
-from icgi.calibration.groups import membership
 from icgi.calibration.identity import approximating, identity, weights_digest
 from icgi.calibration.measure import Line, measured
 from icgi.calibration.scales import SIMPLE, Coefficients, fitted, scale
 from icgi.calibration.sets import Case
 from icgi.conformal.bands import EXCEPTIONS
-from icgi.conformal.groups import conditional_quantile
 from icgi.conformal.metrics import BINS
-from icgi.conformal.quantiles import Atoms, largest_of_most, weighted_quantile
+from icgi.conformal.quantiles import largest_of_most, weighted_quantile
 from icgi.engines import parse_engine
 from icgi.errors import CheckpointError, IcgiError
 from icgi.inference import Budget, Status
@@ -188,12 +186,3 @@ def width(lines: Sequence[Line], name: str, role: str = "tune") -> float:
         q = weighted_quantile(np.array(scores), np.ones(len(scores)), 0.0, 1 - LEVEL)
         found.append(np.log(max(q * float(np.median(sigmas)), 1e-12)))
     return float(f"{np.exp(np.mean(found)):.4g}") if found else float("inf")
-
-
-def thresholds(atoms: Sequence[Atoms], members: FloatArray, new: FloatArray, alpha: float) -> float:
-    """Threshold for a new model, in the groups whose columns are not empty."""
-    filled = members.any(0) | (new != 0)
-    return conditional_quantile(atoms, members[:, filled], new[filled], alpha)
-
-
-__all__ = ["Making", "calibration", "measure_all", "membership", "scales_of", "thresholds", "width"]

@@ -165,13 +165,17 @@ def answer(
     """
     from icgi import clock
     from icgi.answer import Answer
+    from icgi.api import promised_of
     from icgi.inference import ask
     from icgi.randomness import generator
 
     began = clock.now()
 
     def whole(found: "Marginals") -> Answer:
-        return Answer(question.model, question.evidence, found, repr(engine), clock.now() - began)
+        took = clock.now() - began
+        return Answer(
+            question.model, question.evidence, found, repr(engine), took, promise=promised_of
+        )
 
     run = engine.along(ahead) if isinstance(engine, Foreseeing) else engine
     left = budget.until(question.deadline)

@@ -75,12 +75,12 @@ def rank_correlation(stated: FloatArray, error: FloatArray) -> float:
     """Spearman's correlation of stated and true errors; 0 where one of them is constant."""
     if len(stated) < 2:
         return 0.0
-    a, b = _ranks(stated), _ranks(error)
+    a, b = ranks(stated), ranks(error)
     spread = float(a.std() * b.std())
     return float(((a - a.mean()) * (b - b.mean())).mean()) / spread if spread > 0 else 0.0
 
 
-def _ranks(values: FloatArray) -> FloatArray:
+def ranks(values: FloatArray) -> FloatArray:
     """Ranks from 0; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
