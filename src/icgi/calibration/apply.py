@@ -7,7 +7,7 @@ weights may help if the calibration was made towards models of its kind; else no
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -154,8 +154,9 @@ class Guarantee:
 
     def _grouped(self, made: Calibration, alpha: float) -> Thresholds:
         assert self.features is not None
-        new = self.features[None], [self.structure], [self.trusted]
-        return group_thresholds(made, *new, alpha)[0]
+        kinds = kinds_of(made)
+        new = membership(self.features[None], [self.structure], [self.trusted], kinds)[0]
+        return group_thresholds(made, tuple(new.tolist()), alpha)
 
     def _weighted(self, made: Calibration, alpha: float) -> Thresholds:
         assert made.toward is not None
@@ -176,30 +177,34 @@ def atoms(made: Calibration) -> tuple[list[Atoms], list[Atoms]]:
     return [Atoms(row, MASSES) for row in made.sets], [Atoms(x[None], np.ones(1)) for x in logs]
 
 
-def group_thresholds(
-    made: Calibration,
-    features: FloatArray,
-    structures: list[str],
-    trusted: list[bool],
-    alpha: float,
-) -> list[Thresholds]:
-    """Thresholds of sets and of bands for new models (m d), which hold in all of their groups."""
-    kinds = tuple(dict.fromkeys(made.structures))
-    members = membership(made.features, made.structures, made.trusted, kinds)
-    laws, scores = atoms(made)
-    found = []
-    for new in membership(features, structures, trusted, kinds):
-        filled = members.any(0) | (new != 0)
-        one, other = (
-            conditional_quantile(each, members[:, filled], new[filled], alpha)
-            for each in (laws, scores)
-        )
-        found.append((one, math.exp(min(other, 700.0)) if math.isfinite(other) else math.inf))
-    return found
+def kinds_of(made: Calibration) -> tuple[str, ...]:
+    """Structures of the calibration models, each once."""
+    return tuple(dict.fromkeys(made.structures))
 
 
-def guarantee(answer: Answer, calibration: Calibration | None = None) -> Guarantee:
-    """What is promised about an answer, by a calibration or by the one that comes with icgi."""
+@lru_cache(maxsize=1024)
+def group_thresholds(made: Calibration, new: tuple[float, ...], alpha: float) -> Thresholds:
+    """Thresholds of sets and of bands for a model in the groups `new`, which hold in all of them.
+
+    Kept, because many models are in the same groups.
+    """
+    members = membership(made.features, made.structures, made.trusted, kinds_of(made))
+    point = np.array(new)
+    filled = members.any(0) | (point != 0)
+    sets, logs = (
+        conditional_quantile(each, members[:, filled], point[filled], alpha) for each in atoms(made)
+    )
+    return sets, math.exp(min(logs, 700.0)) if math.isfinite(logs) else math.inf
+
+
+def guarantee(
+    answer: Answer, calibration: Calibration | None = None, anyway: bool = False
+) -> Guarantee:
+    """What is promised about an answer, by a calibration or by the one that comes with icgi.
+
+    With `anyway` the thresholds of the nearest group are used where nothing should be promised: to
+    measure what that would have been worth.
+    """
     if answer.status is Status.EXACT:
         return Guarantee("exact", answer.probs, answer.probs > 0)
     made = calibration or shipped(answer.engine)
@@ -210,17 +215,21 @@ def guarantee(answer: Answer, calibration: Calibration | None = None) -> Guarant
     asked = condition(answer.model, answer.evidence)
     free = int((asked.model.cards > 1).sum())
     most = float(made.features[:, 0].max())
-    if free > (1 + 2 * MARGIN) * most:  # features of huge models take long, and change nothing
+    if (
+        free > (1 + 2 * MARGIN) * most and not anyway
+    ):  # features of huge models take long, and change nothing
         why = f"it has {free:,} variables, those have at most {most:,.0f}"
         largest = made.structures[int(made.features[:, 0].argmax())]
         return _none(answer, sentences.UNLIKE.format(why=why, nearest=largest), nearest=largest)
-    return _compared(answer, made, asked, portrait(asked.model))
+    return _compared(answer, made, asked, portrait(asked.model), anyway)
 
 
-def _compared(answer: Answer, made: Calibration, asked: Conditioned, drawn: Portrait) -> Guarantee:
+def _compared(
+    answer: Answer, made: Calibration, asked: Conditioned, drawn: Portrait, anyway: bool
+) -> Guarantee:
     like = likeness(drawn.values, drawn.structure, made.features, made.structures)
     kind: Kind = "groups"
-    if not like.familiar:
+    if not (like.familiar or anyway):
         if made.toward is None or _beyond(drawn.values, made):
             return _unlike(answer, like)
         kind = "weighted"
@@ -230,7 +239,7 @@ def _compared(answer: Answer, made: Calibration, asked: Conditioned, drawn: Port
         _alive(answer, asked),
         unfamiliar=like.unfamiliar,
         nearest=like.nearest,
-        structure=drawn.structure,
+        structure=drawn.structure if drawn.structure in kinds_of(made) else like.nearest,
         calibration=made,
         features=drawn.values,
         scale=scale(signals(answer.marginals, asked.model, drawn), made.coefficients),

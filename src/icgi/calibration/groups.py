@@ -16,7 +16,9 @@ SIZES = (20, 45, 100)  # variables at which the next range begins
 COUPLINGS = (1.2, 3.0)  # of a variable
 MARGIN = 0.15  # of the range of a feature, beyond which a model is outside
 LEAST = 0.05  # range of a scaled feature that is the same in all calibration models
-OFTEN = 0.98  # share of the calibration models that are near another one
+OFTEN = 0.98  # share of the calibration models that are near other ones
+NEAREST = 3  # of them that are looked at
+SHRUNK = 0.1  # of the correlations between features, as there may be few models
 
 
 def membership(
@@ -93,12 +95,24 @@ def likeness(
 
 
 def _distance(point: FloatArray, group: FloatArray) -> float:
-    """Distance to the nearest of a group, in units of what separates nearly all of them."""
-    if len(group) < 3:
+    """Mean distance to the nearest of a group, in units of what separates nearly all of them.
+
+    Features are whitened: a ratio of two features that is unusual in the group counts, too.
+    """
+    if len(group) <= NEAREST:
         return float("inf")
-    spread = np.maximum(group.std(0), LEAST)
-    own = (group / spread)[:, None] - (group / spread)[None]
-    between = np.sqrt((own**2).sum(-1))
+    centre, spread = group.mean(0), np.maximum(group.std(0), LEAST)
+    standard = (group - centre) / spread
+    correlation = (1 - SHRUNK) * np.cov(standard.T) + SHRUNK * np.eye(group.shape[1])
+    values, vectors = np.linalg.eigh(correlation)
+    whiten = vectors / np.sqrt(values)
+    every, new = standard @ whiten, ((point - centre) / spread) @ whiten
+    between = np.sqrt(((every[:, None] - every[None]) ** 2).sum(-1))
     np.fill_diagonal(between, np.inf)
-    usual = float(np.quantile(between.min(1), OFTEN))
-    return float(np.sqrt((((group - point) / spread) ** 2).sum(1)).min()) / max(usual, LEAST)
+    usual = float(np.quantile(_nearest(between), OFTEN))
+    return float(_nearest(np.sqrt(((every - new) ** 2).sum(1))[None])[0]) / max(usual, LEAST)
+
+
+def _nearest(distances: FloatArray) -> FloatArray:
+    """Mean of the smallest distances of each row."""
+    return np.asarray(np.sort(distances, 1)[:, :NEAREST].mean(1))
