@@ -14,9 +14,9 @@ import numpy as np
 
 from icgi.answer import Answer
 from icgi.calibration import sentences
-from icgi.calibration.features import Portrait, portrait, scaled
+from icgi.calibration.features import Portrait, portrait
 from icgi.calibration.file import Calibration, require_for, shipped
-from icgi.calibration.groups import MARGIN, Likeness, in_words, likeness, membership
+from icgi.calibration.groups import MARGIN, Likeness, in_words, likeness, membership, within
 from icgi.calibration.measure import MASSES
 from icgi.calibration.scales import scale, signals
 from icgi.conformal.bands import bands
@@ -230,7 +230,7 @@ def _compared(
     like = likeness(drawn.values, drawn.structure, made.features, made.structures)
     kind: Kind = "groups"
     if not (like.familiar or anyway):
-        if made.toward is None or _beyond(drawn.values, made):
+        if made.toward is None or not within(drawn.values, made.features):
             return _unlike(answer, like)
         kind = "weighted"
     return Guarantee(
@@ -245,14 +245,6 @@ def _compared(
         scale=scale(signals(answer.marginals, asked.model, drawn), made.coefficients),
         trusted=answer.status.trusted,
     )
-
-
-def _beyond(features: FloatArray, made: Calibration) -> bool:
-    """Whether a feature is outside the range of all calibration models."""
-    every, point = scaled(made.features), scaled(features)
-    low, high = every.min(0), every.max(0)
-    room = MARGIN * (high - low) + 1e-9
-    return bool(((point < low - room) | (point > high + room)).any())
 
 
 def _unlike(answer: Answer, like: Likeness) -> Guarantee:

@@ -83,15 +83,25 @@ def likeness(
     if not same.any():
         return Likeness(np.inf, f"no calibration model is of its structure ({structure})", nearest)
     group = every[same]
-    low, high = group.min(0), group.max(0)
-    room = np.maximum(MARGIN * (high - low), LEAST)
-    beyond = np.maximum(low - point, point - high) / room
+    beyond = _beyond(point, group)
     worst = int(beyond.argmax())
     outside = ""
     if beyond[worst] > 1.0:
         ends = features[same][:, worst]
         outside = f"{NAMES[worst]} {new[worst]:.3g}, there {ends.min():.3g} to {ends.max():.3g}"
     return Likeness(_distance(point, group), outside, nearest)
+
+
+def within(new: FloatArray, features: FloatArray) -> bool:
+    """Whether all features of a model are in the range of all calibration models together."""
+    return bool((_beyond(scaled(new), scaled(features)) <= 1.0).all())
+
+
+def _beyond(point: FloatArray, group: FloatArray) -> FloatArray:
+    """How far each feature is outside the range of a group, in units of the margin."""
+    low, high = group.min(0), group.max(0)
+    room = np.maximum(MARGIN * (high - low), LEAST)
+    return np.asarray(np.maximum(low - point, point - high) / room)
 
 
 def _distance(point: FloatArray, group: FloatArray) -> float:

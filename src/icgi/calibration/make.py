@@ -6,11 +6,13 @@ scale are fitted, so that those who calibrate have no part in any choice.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from icgi.calibration.classifier import told_apart
+from icgi.calibration.features import portrait
 from icgi.calibration.file import Calibration
 from icgi.calibration.identity import approximating, identity, weights_digest
 from icgi.calibration.measure import Line, measured
@@ -19,9 +21,11 @@ from icgi.calibration.sets import Case
 from icgi.conformal.bands import EXCEPTIONS
 from icgi.conformal.metrics import BINS
 from icgi.conformal.quantiles import largest_of_most, weighted_quantile
+from icgi.data.sources import source
 from icgi.engines import parse_engine
 from icgi.errors import CheckpointError, IcgiError
 from icgi.inference import Budget, Status
+from icgi.model.condition import condition
 from icgi.model.graph import FloatArray
 
 FEWEST_TUNING = 5  # models, below which no powers are fitted
@@ -140,7 +144,7 @@ def calibration(making: Making, lines: Sequence[Line]) -> Calibration:
             f"calibration needs {FEWEST}{why}"
         )
     scales = scales_of(lines)
-    widths = {name: width(lines, name) for name in scales}
+    widths = {name: width(lines, name, c) for name, c in scales.items()}
     chosen = min(widths, key=lambda name: (widths[name], name))
     head = making.head()
     top = np.zeros((BINS, 3))
@@ -165,19 +169,33 @@ def calibration(making: Making, lines: Sequence[Line]) -> Calibration:
     )
 
 
-def width(lines: Sequence[Line], name: str, role: str = "tune") -> float:
+def weighted_toward(made: Calibration, target: str) -> Calibration:
+    """Same calibration with weights towards the models of a folder or preset, by their features."""
+    drawn = [
+        portrait(condition(model, identity.evidence).model).values
+        for identity, model in source(target)
+    ]
+    if len(drawn) < FEWEST:
+        raise IcgiError(
+            f"{target} has {len(drawn)} models; telling them from calibration models takes {FEWEST}"
+        )
+    name = Path(target).name
+    return replace(made, toward=told_apart(made.features, np.array(drawn), name))
+
+
+def width(lines: Sequence[Line], name: str, c: Coefficients) -> float:
     """Median half-width at 90 % of a scale, within each family, mean of their logarithms.
 
-    Every scale gets the factor that covers the same share of the models of a family.
+    Every scale gets the factor that covers the same share of the tuning models of a family; of the
+    others where there are none.
     """
     found = []
-    chosen = [x for x in lines if x["role"] == role and ("errors" in x or "bands" in x)]
-    scales = scales_of(lines)
+    chosen = [x for x in lines if "errors" in x] or [x for x in lines if "bands" in x]
     for family in sorted({x["family"] for x in chosen}):
         scores, sigmas = [], []
         for line in (x for x in chosen if x["family"] == family):
             if "errors" in line:
-                sigma = scale(np.array(line["signals"]), scales[name])
+                sigma = scale(np.array(line["signals"]), c)
                 scores.append(largest_of_most(np.array(line["errors"]) / sigma, EXCEPTIONS))
                 sigmas.append(float(np.median(sigma)))
             else:

@@ -92,17 +92,23 @@ def fitted(errors: Sequence[FloatArray], logs: Sequence[FloatArray]) -> Coeffici
 
     y = np.concatenate([np.log(e + TINY) for e in errors])
     x = np.concatenate(list(logs))
+    weights = np.concatenate([np.full(len(e), 1.0 / len(e)) for e in errors])
     varies = np.ptp(x, axis=0) > 1e-9
     varies[0] = True
-    weights = np.concatenate([np.full(len(e), 1.0 / len(e)) for e in errors])
-    n, d = len(y), int(varies.sum())
-    signed = np.isin(np.array(SIGNALS), np.array(FREE))[varies]
-    cost = np.concatenate([np.zeros(d), LEVEL * weights, (1.0 - LEVEL) * weights])
-    from scipy.sparse import eye_array, hstack
-
-    design = hstack([x[:, varies], eye_array(n), -eye_array(n)], format="csc")
-    bounds = [(None if s else 0.0, None) for s in signed] + [(0.0, None)] * (2 * n)
-    solved = linprog(cost, A_eq=design, b_eq=y, bounds=bounds, method="highs")
+    free = varies & np.isin(np.array(SIGNALS), np.array(FREE))
+    above = varies & ~free
+    # the dual problem: one bounded number for each error, one condition for each power
+    solved = linprog(
+        -y,
+        A_eq=x[:, free].T,
+        b_eq=np.zeros(free.sum()),
+        A_ub=x[:, above].T if above.any() else None,
+        b_ub=np.zeros(above.sum()) if above.any() else None,
+        bounds=np.stack([-(1.0 - LEVEL) * weights, LEVEL * weights], 1),
+        method="highs",
+    )
     found = np.zeros(len(SIGNALS))
-    found[varies] = solved.x[:d]
+    found[free] = -solved.eqlin.marginals
+    if above.any():
+        found[above] = -solved.ineqlin.marginals
     return tuple(round(float(c), 4) for c in found)

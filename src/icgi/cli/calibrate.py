@@ -11,6 +11,7 @@ import typer
 from icgi.cli import options, output
 
 if TYPE_CHECKING:
+    from icgi.calibration.classifier import DomainClassifier
     from icgi.calibration.file import Calibration
     from icgi.calibration.measure import Line
 
@@ -40,6 +41,16 @@ def run(
         typer.Option("--seconds", metavar="S", help="Time of an answer.", show_default="no limit"),
     ] = None,
     iterations: options.Iterations = None,
+    toward: Annotated[
+        str | None,
+        typer.Option(
+            "--toward",
+            metavar="SET",
+            help="Models without labels like those to be asked about (a folder of .uai files, a "
+            "preset): where no group fits, calibration models are weighted to resemble them.",
+            show_default=False,
+        ),
+    ] = None,
     share: Annotated[
         float,
         typer.Option(
@@ -69,6 +80,8 @@ def run(
     output.note(f"{len(todo)} models of {source}, {have} measured before", quiet)
     lines = make.measure_all(making, todo, kept, _Progress(len(todo) - have, quiet).advance)
     made = make.calibration(making, lines)
+    if toward is not None:
+        made = make.weighted_toward(made, toward)
     write(made, out)
     if not quiet:
         _summary(made, lines, out)
@@ -83,6 +96,18 @@ def _summary(made: "Calibration", lines: "Sequence[Line]", out: Path) -> None:
     typer.echo("median half-width of 90 % bands by scale:")
     for name, width in sorted(made.widths.items(), key=lambda pair: pair[1]):
         typer.echo(f"  {name:<14}{width:.3g}{'  (chosen)' if name == made.scale else ''}")
+    if made.toward is not None:
+        _weights(made.toward)
+
+
+def _weights(toward: "DomainClassifier") -> None:
+    from icgi.conformal.shift import support
+
+    effective = support(toward.odds, 0.0).effective
+    typer.echo(
+        f"weights towards {toward.name}: AUC {toward.auc:.2f}, effective number of models "
+        f"{effective:.0f}"
+    )
 
 
 class _Progress:
