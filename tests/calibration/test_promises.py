@@ -113,6 +113,20 @@ def test_a_level_beyond_what_the_models_can_carry_is_refused(made: Calibration) 
     assert "too few models" in found.sentences(0.999)[0]
 
 
+def test_an_answer_that_doubts_itself_more_than_any_before_is_refused(made: Calibration) -> None:
+    """As that of an engine which had less of the machine than when it was calibrated."""
+    answer = asked(1001)
+    error = np.full_like(answer.probs, 0.01)
+    known = replace(made, stated=np.full(len(made), 0.01))
+
+    def said(stated: np.ndarray) -> str:
+        found = replace(answer.marginals, std_error=stated)
+        return str(guarantee(replace(answer, marginals=found), known))
+
+    assert said(error).startswith("Sets: ")
+    assert "answer is unlike those of the calibration (its stated error is 0.05" in said(5 * error)
+
+
 def test_less_budget_is_refused(made: Calibration) -> None:
     answer = icgi.marginals(small(1001), engine="lbp", budget=icgi.Budget(iterations=50))
     assert "allowed less" in str(guarantee(answer, made))

@@ -16,9 +16,17 @@ from icgi.answer import Answer
 from icgi.calibration import sentences
 from icgi.calibration.features import Portrait, portrait
 from icgi.calibration.file import Calibration, require_for, shipped
-from icgi.calibration.groups import MARGIN, Likeness, in_words, likeness, membership, within
+from icgi.calibration.groups import (
+    MARGIN,
+    Likeness,
+    doubts_more,
+    in_words,
+    likeness,
+    membership,
+    within,
+)
 from icgi.calibration.measure import MASSES
-from icgi.calibration.scales import scale, signals
+from icgi.calibration.scales import own_error, scale, signals
 from icgi.conformal.bands import bands
 from icgi.conformal.groups import conditional_quantile
 from icgi.conformal.quantiles import Atoms, hierarchical_quantile
@@ -229,8 +237,14 @@ def _compared(
 ) -> Guarantee:
     like = likeness(drawn.values, drawn.structure, made.features, made.structures)
     kind: Kind = "groups"
+    own = own_error(answer.marginals)
+    if own is not None and like.familiar:
+        stated = float(own[asked.model.cards > 1].mean())
+        where = made.stated, made.features, made.structures
+        why = doubts_more(stated, drawn.values, drawn.structure, *where)
+        like = replace(like, outside=why, doubting=bool(why))
     if not (like.familiar or anyway):
-        if made.toward is None or not within(drawn.values, made.features):
+        if like.doubting or made.toward is None or not within(drawn.values, made.features):
             return _unlike(answer, like)
         kind = "weighted"
     return Guarantee(
@@ -249,7 +263,8 @@ def _compared(
 
 def _unlike(answer: Answer, like: Likeness) -> Guarantee:
     why = like.outside or sentences.unfamiliarity(like.unfamiliar)
-    refusal = sentences.UNLIKE.format(why=why, nearest=like.nearest)
+    said = sentences.DOUBTING if like.doubting else sentences.UNLIKE
+    refusal = said.format(why=why, nearest=like.nearest)
     return _none(answer, refusal, like.unfamiliar, like.nearest)
 
 

@@ -45,6 +45,7 @@ class Calibration:
     structures: tuple[str, ...]  # k
     trusted: tuple[bool, ...]  # k
     features: FloatArray = field(repr=False)  # k d
+    stated: FloatArray = field(repr=False)  # k     mean error that the engine stated itself
     sets: FloatArray = field(repr=False)  # k a     scores at LEVELS
     bands: FloatArray = field(repr=False)  # k
     top: FloatArray = field(repr=False)  # b 3   bins of the likeliest states
@@ -113,7 +114,7 @@ def _whole(content: dict[str, Any], path: Path) -> Calibration:
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is no whole calibration file ({error!r})") from error
     k = len(made)
-    shapes = {"features": (k, len(NAMES)), "sets": (k, len(LEVELS)), "bands": (k,)}
+    shapes = {"features": (k, len(NAMES)), "sets": (k, len(LEVELS)), "bands": (k,), "stated": (k,)}
     sound = all(getattr(made, name).shape == shape for name, shape in shapes.items())
     sound = sound and len(made.structures) == len(made.trusted) == k and made.score in SCORES
     if not sound or len(made.coefficients) != len(SIGNALS):

@@ -16,6 +16,8 @@ SIZES = (20, 45, 100)  # variables at which the next range begins
 COUPLINGS = (1.2, 3.0)  # of a variable
 MARGIN = 0.15  # of the range of a feature, beyond which a model is outside
 LEAST = 0.05  # range of a scaled feature that is the same in all calibration models
+FEW = 5  # models below which a range of sizes is not looked at by itself
+SMALL = 1e-6  # stated errors below this are not told apart
 OFTEN = 0.98  # share of the calibration models that are near other ones
 NEAREST = 3  # of them that are looked at
 SHRUNK = 0.1  # of the correlations between features, as there may be few models
@@ -63,6 +65,7 @@ class Likeness:
     unfamiliar: float  # distance to the nearest, 1: as far as these are from each other at most
     outside: str  # feature that is outside their range, in words; empty where none is
     nearest: str  # structure of the model that is nearest of all
+    doubting: bool = False  # whether it is the answer that is unlike the others, not the model
 
     @property
     def familiar(self) -> bool:
@@ -90,6 +93,31 @@ def likeness(
         ends = features[same][:, worst]
         outside = f"{NAMES[worst]} {new[worst]:.3g}, there {ends.min():.3g} to {ends.max():.3g}"
     return Likeness(_distance(point, group), outside, nearest)
+
+
+def doubts_more(
+    stated: float,
+    new: FloatArray,
+    structure: str,
+    made: FloatArray,
+    features: FloatArray,
+    structures: Sequence[str],
+) -> str:
+    """Say so where an answer states a larger error than those of its structure and size (k) did.
+
+    An engine that had less of the machine than when it was calibrated says so in this way.
+    """
+    size, others = (np.atleast_2d(f)[:, NAMES.index("variables")] for f in (new, features))
+    same = np.array([s == structure for s in structures])
+    near = same & (_range(others, SIZES) == _range(size, SIZES))
+    known = made[near if near.sum() >= FEW else same]
+    if not len(known) or known.max() <= 0:
+        return ""
+    logs = np.log(np.maximum(known, SMALL))
+    room = max(MARGIN * float(np.ptp(logs)), LEAST)
+    if np.log(max(stated, SMALL)) <= logs.max() + room:
+        return ""
+    return f"its stated error is {stated:.2g}, there at most {known.max():.2g}"
 
 
 def within(new: FloatArray, features: FloatArray) -> bool:

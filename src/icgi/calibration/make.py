@@ -15,8 +15,8 @@ from icgi.calibration.classifier import told_apart
 from icgi.calibration.features import portrait
 from icgi.calibration.file import Calibration
 from icgi.calibration.identity import approximating, identity, weights_digest
-from icgi.calibration.measure import Line, measured
-from icgi.calibration.scales import SIMPLE, Coefficients, fitted, scale
+from icgi.calibration.measure import Line, measured, rounded
+from icgi.calibration.scales import SIMPLE, TINY, Coefficients, fitted, scale
 from icgi.calibration.sets import Case
 from icgi.conformal.bands import EXCEPTIONS
 from icgi.conformal.metrics import BINS
@@ -163,10 +163,17 @@ def calibration(making: Making, lines: Sequence[Line]) -> Calibration:
         structures=tuple(x["structure"] for x in used),
         trusted=tuple(Status(x["status"]).trusted for x in used),
         features=np.array([x["features"] for x in used]),
+        stated=_stated(used, scales["mean own"]),
         sets=np.array([x["sets"][SCORE] for x in used]),
         bands=np.array([x["bands"][chosen] for x in used]),
         top=np.round(top, 3),
     )
+
+
+def _stated(used: Sequence[Line], mean_own: Coefficients) -> FloatArray:
+    """Mean error that the engine stated on each model, from the scale that is a multiple of it."""
+    found = np.array([x["sigma"]["mean own"] for x in used]) / np.exp(mean_own[0])
+    return np.array(rounded(np.where(found <= 2 * TINY, 0.0, found)))
 
 
 def weighted_toward(made: Calibration, target: str) -> Calibration:

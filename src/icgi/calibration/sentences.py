@@ -19,6 +19,10 @@ WEIGHTED = (
 )
 EXACT = "Exact: sets and bands are those of the true marginals, and bands have no width."
 UNLIKE = "No guarantee: this model is unlike the calibration set ({why}); nearest group: {nearest}."
+DOUBTING = (
+    "No guarantee: this answer is unlike those of the calibration ({why}); it may have had less of "
+    "the machine, so give it more time. Nearest group: {nearest}."
+)
 NO_CALIBRATION = "No guarantee: there is no calibration for this engine; icgi calibrate makes one."
 LESS_BUDGET = (
     "No guarantee: the calibration is for answers of at least {budget}, this one was allowed less."
