@@ -17,6 +17,7 @@ import lzma
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,7 @@ def measure(case: Case, engine: str, budget: icgi.Budget, calibration: Calibrati
     line |= {"status": answer.status.value, "seconds": round(answer.seconds, 3)}
     if answer.status is icgi.Status.EXACT:
         return line
+    answer = replace(answer, budget=None)  # that of the calibration, without room for other loads
     found = guarantee(answer, calibration)
     free = condition(known.model, known.evidence).model.cards > 1
     predicted, truth = answer.probs[free], known.probs[free]

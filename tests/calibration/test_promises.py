@@ -134,6 +134,17 @@ def test_less_budget_is_refused(made: Calibration) -> None:
     assert guarantee(more, made).kind == "groups"
 
 
+def test_seconds_need_room_for_busier_machines(made: Calibration) -> None:
+    timed = replace(made, budget={"seconds": 0.5, "iterations": None})
+
+    def kind(seconds: float) -> str:
+        answer = replace(asked(1001), budget=icgi.Budget(seconds=seconds))
+        return guarantee(answer, timed).kind
+
+    assert kind(1.0) == "none"
+    assert kind(2.0) == "groups"
+
+
 def test_exact_answers_are_promised_exactly() -> None:
     answer = icgi.marginals(small(3), engine="jt")
     assert answer.guarantee.sentences() == [

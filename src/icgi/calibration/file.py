@@ -54,10 +54,13 @@ class Calibration:
     def __len__(self) -> int:
         return len(self.families)
 
-    def made_with(self) -> str:
-        """Budget in words."""
+    def made_with(self, room: float = 1.0) -> str:
+        """Budget in words, `room` times the seconds."""
         sweeps, seconds = self.budget["iterations"], self.budget["seconds"]
-        parts = [f"{sweeps:,.0f} sweeps" if sweeps else "", f"{seconds:g} s" if seconds else ""]
+        parts = [
+            f"{sweeps:,.0f} sweeps" if sweeps else "",
+            f"{room * seconds:g} s" if seconds else "",
+        ]
         return " or ".join(filter(None, parts)) or "no limit"
 
 
