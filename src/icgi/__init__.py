@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from icgi.answer import Answer
     from icgi.api import (
+        calibrated,
         from_factors,
         from_ising,
         load,
@@ -50,6 +51,7 @@ _HOME = {
     "Answer": "icgi.answer",
     **dict.fromkeys(
         (
+            "calibrated",
             "from_factors",
             "from_ising",
             "load",
@@ -98,6 +100,7 @@ _HOME = {
 
 __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "Answer",
+    "calibrated",
     "from_factors",
     "from_ising",
     "load",

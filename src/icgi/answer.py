@@ -3,11 +3,11 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,8 +18,35 @@ from icgi.joint import Joint, ask_joints
 from icgi.lookup import Row, chosen_variables, row_of, variable_number
 from icgi.model.condition import Evidence
 from icgi.model.findings import Findings, enter
-from icgi.model.graph import FactorGraph, FloatArray, IntArray, state_names, variable_name
+from icgi.model.graph import (
+    BoolArray,
+    FactorGraph,
+    FloatArray,
+    IntArray,
+    state_names,
+    variable_name,
+)
 from icgi.randomness import generator
+
+
+class Promise(Protocol):
+    """What is promised about an answer (`calibration.apply.Guarantee`)."""
+
+    def sets(self, level: float = 0.9) -> BoolArray | None:
+        """States in each variable's set, n k; None where nothing is promised."""
+        ...
+
+    def bands(self, level: float = 0.9) -> tuple[FloatArray, FloatArray] | None:
+        """Ends of the band of every probability, n k; None where nothing is promised."""
+        ...
+
+    def sentences(self, level: float = 0.9) -> Sequence[str]:
+        """What is promised, in words."""
+        ...
+
+    def as_json(self, level: float = 0.9) -> dict[str, Any]:
+        """The same as plain values."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +63,7 @@ class Answer:
     command: str | None = None  # that was typed
     findings: Findings | None = None  # likelihoods and excluded states beside the evidence
     settings: Engine | None = None  # the engine itself, which is asked again for joints
+    promise: "Callable[[Answer], Promise] | None" = None  # what calibration has to say, when asked
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "marginals", _read_only(self.marginals))
@@ -166,18 +194,32 @@ class Answer:
         # with α below one nearly all mass is at one end, and the mean may lie outside
         return np.minimum(low, found.probs), np.maximum(high, found.probs)
 
-    def to_frame(self) -> Any:
-        """`pandas` table with one row per variable and state."""
+    @cached_property
+    def guarantee(self) -> Promise | None:
+        """What calibration promises about this answer; prints as sentences. None: not looked up."""
+        return None if self.promise is None else self.promise(self)
+
+    def sets(self, level: float = 0.9) -> BoolArray | None:
+        """Calibrated sets of states, n k; None where `guarantee` promises nothing."""
+        return None if self.guarantee is None else self.guarantee.sets(level)
+
+    def bands(self, level: float = 0.9) -> tuple[FloatArray, FloatArray] | None:
+        """Calibrated lower and upper ends of every probability; None where nothing is promised."""
+        return None if self.guarantee is None else self.guarantee.bands(level)
+
+    def to_frame(self, level: float = 0.9) -> Any:
+        """`pandas` table with one row per variable and state; sets and bands are of a level."""
         require_extra("pandas", "data", "to_frame")
         import pandas as pd
 
-        return pd.DataFrame(self._columns())
+        return pd.DataFrame(self._columns(level))
 
-    def to_json(self) -> str:
-        """One JSON object: status, log Z, how it was obtained, and every marginal."""
+    def to_json(self, level: float = 0.9) -> str:
+        """One JSON object: status, log Z, how it was obtained, every marginal, what is promised."""
         from icgi import __version__
 
         log_z, error = self.log_z, self.std_error
+        sets, band = self.sets(level), self.bands(level)
         return json.dumps(
             {
                 "engine": self.engine,
@@ -200,11 +242,14 @@ class Answer:
                     for i, x in self.evidence.items()
                 },
                 **self._soft_evidence(),
+                "guarantee": None if self.guarantee is None else self.guarantee.as_json(level),
                 "marginals": [
                     {
                         "variable": variable_name(self.model, i),
                         "probabilities": self._by_state(i, self.probs[i]),
                         **({} if error is None else {"std_errors": self._by_state(i, error[i])}),
+                        **({} if sets is None else {"set": self._members(i, sets[i])}),
+                        **({} if band is None else {"band": self._ends(i, band)}),
                     }
                     for i in range(len(self))
                 ],
@@ -229,14 +274,26 @@ class Answer:
         names = state_names(self.model, i)
         return {name: _plain(value) for name, value in zip(names, row.tolist(), strict=False)}
 
-    def save(self, path: str | Path) -> None:
-        """Write the answer; the ending chooses `.MAR`, `.json`, `.csv` or `.parquet`."""
+    def _members(self, i: int, row: BoolArray) -> list[str]:
+        return [name for name, kept in zip(state_names(self.model, i), row, strict=False) if kept]
+
+    def _ends(self, i: int, band: tuple[FloatArray, FloatArray]) -> dict[str, list[float]]:
+        low, high = (side[i].tolist() for side in band)
+        return {
+            name: [a, b] for name, a, b in zip(state_names(self.model, i), low, high, strict=False)
+        }
+
+    def save(self, path: str | Path, level: float = 0.9) -> None:
+        """Write the answer; the ending chooses `.MAR`, `.json`, `.csv` or `.parquet`.
+
+        All but `.MAR` also hold the sets and bands of a level, where they are promised.
+        """
         path = Path(path)
-        writers = {
+        writers: dict[str, Callable[[Path], None]] = {
             ".mar": self._save_mar,
-            ".json": self._save_json,
-            ".csv": self._save_csv,
-            ".parquet": self._save_parquet,
+            ".json": lambda partial: self._save_json(partial, level),
+            ".csv": lambda partial: self._save_csv(partial, level),
+            ".parquet": lambda partial: self._save_parquet(partial, level),
         }
         if path.is_dir():
             raise IcgiError(f"cannot write {path}: it is a folder; give a file name")
@@ -273,7 +330,7 @@ class Answer:
         engine = plain_engine(self.engine)
         return f"Answer({len(self)} variables, {engine}: {self.status.value}{log_z})"
 
-    def _columns(self) -> dict[str, Any]:
+    def _columns(self, level: float) -> dict[str, Any]:
         cards = self.model.cards
         valid = np.arange(self.model.max_states) < cards[:, None]
         number = np.repeat(np.arange(len(self)), cards)
@@ -286,6 +343,12 @@ class Answer:
         }
         if self.marginals.std_error is not None:
             columns["std_error"] = self.marginals.std_error[valid]
+        if self.status is Status.EXACT:
+            return columns  # a band without width says nothing that the probability does not
+        if (sets := self.sets(level)) is not None:
+            columns["in_set"] = sets[valid]
+        if (band := self.bands(level)) is not None:
+            columns["band_low"], columns["band_high"] = band[0][valid], band[1][valid]
         return columns
 
     def _save_mar(self, path: Path) -> None:
@@ -293,24 +356,24 @@ class Answer:
 
         write_marginals(path, self.probs, self.model.cards)
 
-    def _save_json(self, path: Path) -> None:
-        path.write_text(self.to_json() + "\n")
+    def _save_json(self, path: Path, level: float) -> None:
+        path.write_text(self.to_json(level) + "\n")
 
-    def _save_csv(self, path: Path) -> None:
+    def _save_csv(self, path: Path, level: float) -> None:
         import csv
 
-        columns = self._columns()
+        columns = self._columns(level)
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
             writer.writerows(map(harmless, row) for row in zip(*columns.values(), strict=True))
 
-    def _save_parquet(self, path: Path) -> None:
+    def _save_parquet(self, path: Path, level: float) -> None:
         require_extra("pyarrow.parquet", "data", "writing .parquet")
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        pq.write_table(pa.table(self._columns()), path)
+        pq.write_table(pa.table(self._columns(level)), path)
 
 
 def _plain(value: float) -> float | None:

@@ -1,6 +1,7 @@
 """The public API: load or build a model, ask for its marginals."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -9,7 +10,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from icgi import clock
-from icgi.answer import Answer
+from icgi.answer import Answer, Promise
 from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.engines import parse_engine
 from icgi.errors import EvidenceError, ModelFormatError
@@ -207,6 +208,7 @@ def marginals(
             known,
             findings=findings,
             settings=chosen,
+            promise=promised_of,
         )
 
     told = None if heard is None else (lambda found: heard(whole(found)))
@@ -285,10 +287,26 @@ def marginals_batch(
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
     questions = [(m, resolve_evidence(m, e)) for m, e in zip(each, given, strict=True)]
     try:
-        return run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
+        found = run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
     except EvidenceError as error:
         for number, (m, observed) in enumerate(questions):
             named = contradiction(m, Findings(observed), error)
             if named is not error:
                 raise EvidenceError(f"question {number}: {named}") from error
         raise
+    return [replace(answer, promise=promised_of) for answer in found]
+
+
+def promised_of(answer: Answer) -> Promise:
+    """What the calibration that comes with icgi promises about an answer."""
+    from icgi.calibration.apply import guarantee
+
+    return guarantee(answer)
+
+
+def calibrated(answer: Answer, path: str | Path) -> Answer:
+    """Same answer with the promises of a calibration file of its engine (`icgi calibrate`)."""
+    from icgi.calibration.apply import calibrated as with_promises
+    from icgi.calibration.file import read as read_calibration
+
+    return with_promises(answer, read_calibration(Path(path)))

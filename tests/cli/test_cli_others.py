@@ -26,10 +26,11 @@ from icgi.model.ordering import Order
 VERBS = {
     "marginals": (
         "--evidence --observe --engine --seconds --iterations --memory --output --top --level "
-        "--report --strict --json --quiet --verbose --seed"
+        "--calibration --report --strict --json --quiet --verbose --seed"
     ),
     "info": "--evidence --observe --memory --seconds --json --quiet --seed",
     "check": "--model --evidence --json",
+    "calibrate": "--engine --output --set --seconds --iterations --toward --share --seed --quiet",
     "engines": "--json",
     "generate": "--output --count --list --seed --json --quiet",
     "demo": "--folder",

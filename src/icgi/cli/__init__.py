@@ -7,6 +7,7 @@ import sys
 import typer
 
 from icgi.cli import (
+    calibrate,
     check,
     convert,
     data,
@@ -52,8 +53,8 @@ def _version(
 
 
 for verb in (
-    marginals, mpe, sample, explain, scan, info, check, convert, engines, generate, label, data,
-    train, demo, uai,
+    marginals, mpe, sample, explain, scan, info, check, convert, engines, generate, label,
+    calibrate, data, train, demo, uai,
 ):  # fmt: skip
     app.command(verb.__name__.rpartition(".")[2], epilog=EXIT_CODES)(verb.run)
 

@@ -46,14 +46,20 @@ def show(
     engine: str = "auto",
     verbose: bool = False,
     rows: "Sequence[int] | None" = None,
+    asked: bool = False,
 ) -> None:
     """Print the table of the `top` most uncertain variables (0: all), and the summary.
 
     `rows` are the variables to print instead, where a person chose them.
 
-    `engine` is what the person asked for; the answer knows it with all of its settings.
+    `engine` is what the person asked for; the answer knows it with all of its settings. Of an exact
+    answer sets and bands are shown only where a level was `asked` for.
     """
-    band = answer.interval(level)
+    bounded = asked or answer.status is not Status.EXACT
+    sets, band = (answer.sets(level), answer.bands(level)) if bounded else (None, None)
+    calibrated = band is not None
+    if bounded and band is None:
+        band = answer.interval(level)
     shown = answer.by_uncertainty()[: top or len(answer)].tolist() if rows is None else [*rows]
     entropy = answer.entropy()
     columns = [
@@ -62,25 +68,42 @@ def show(
         *([output.Column("")] if _bars() else []),
         output.Column("likeliest"),
         output.Column("probabilities", fold=True),
-        *([output.Column(f"{100 * level:g} % band")] if _bounded(answer) else []),
+        *([output.Column(f"{100 * level:g} % set")] if sets is not None else []),
+        *([output.Column(f"{100 * level:g} % band")] if bounded else []),
     ]
-    output.table(columns, [_row(answer, i, float(entropy[i]), band) for i in shown])
+    output.table(columns, [_row(answer, i, float(entropy[i]), sets, band, bounded) for i in shown])
     if rows is None and len(shown) < len(answer):
         typer.echo(f"… and {len(answer) - len(shown):,} more variables; --top 0 shows all")
     if count := int(doubtful(answer).sum()):
         which = "1 variable has" if count == 1 else f"{count:,} variables have"
         typer.echo(f"?: {which} an estimated error above {DOUBTFUL:g}; do not trust them")
     typer.echo()
+    if bounded:
+        for sentence in promised(answer, level, calibrated, band is not None):
+            typer.echo(output.paragraph(sentence, stream=sys.stdout))
     _summary(answer, engine, verbose)
 
 
-def _bounded(answer: "Answer") -> bool:
-    """Whether there is an error to be known: rows have a band, or a dash."""
-    return answer.status is not Status.EXACT
+def promised(answer: "Answer", level: float, calibrated: bool, banded: bool) -> list[str]:
+    """What is promised about sets and bands, and what is not."""
+    from icgi.calibration import sentences
+
+    told = [] if answer.guarantee is None else list(answer.guarantee.sentences(level))
+    if not calibrated:
+        told.append(sentences.OWN_BANDS if banded else sentences.NO_BANDS)
+    about = {} if answer.guarantee is None else answer.guarantee.as_json(level)
+    if (far := about.get("unfamiliarity")) is not None:
+        told.append(f"{sentences.THREE} Here: {sentences.unfamiliarity(far)}.")
+    return told
 
 
 def _row(
-    answer: "Answer", i: int, bits: float, band: "tuple[FloatArray, FloatArray] | None"
+    answer: "Answer",
+    i: int,
+    bits: float,
+    sets: "BoolArray | None",
+    band: "tuple[FloatArray, FloatArray] | None",
+    bounded: bool,
 ) -> list[str]:
     names, row = state_names(answer.model, i), answer[i]
     best = int(row.argmax())
@@ -89,11 +112,20 @@ def _row(
         cells.append(_bar(bits / math.log2(len(row)) if len(row) > 1 else 0.0))
     likeliest = f"{names[best]} (observed)" if i in answer.evidence else names[best]
     cells += [likeliest, some_probabilities(row, names=names)]
-    if _bounded(answer):
+    if sets is not None:
+        cells.append(_members(names, sets[i]))
+    if bounded:
         known = band is not None and i not in answer.evidence
         shown = f"{band[0][i, best]:.4f} – {band[1][i, best]:.4f}" if band and known else "–"
         cells.append(f"{shown} ?" if doubtful(answer)[i] else shown)
     return cells
+
+
+def _members(names: "Sequence[str]", kept: "BoolArray") -> str:
+    """States of a set; of many states the first."""
+    members = [name for name, k in zip(names, kept, strict=False) if k]
+    rest = len(members) - _MOST_STATES
+    return "{" + ", ".join(members[:_MOST_STATES]) + (f", … +{rest}" if rest > 0 else "") + "}"
 
 
 def doubtful(answer: "Answer") -> "BoolArray":

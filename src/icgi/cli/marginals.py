@@ -5,7 +5,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,14 +71,25 @@ def run(
         ),
     ] = None,
     level: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--level",
             metavar="P",
-            help="Level of the bands printed where the engine knows its uncertainty (a standard "
-            "error or a Dirichlet); no effect on other answers.",
+            help="Level of sets and bands: calibrated ones, with a sentence on what is promised, "
+            "or else the engine's own estimate of its error, where it has one.",
+            show_default="0.9",
         ),
-    ] = 0.9,
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            readable=False,
+            help="Calibration of this engine, by icgi calibrate.",
+            show_default="the one that comes with icgi",
+        ),
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option(
@@ -103,6 +114,7 @@ def run(
         from icgi.inference import Budget
         from icgi.lookup import chosen_variables
 
+    asked, level = level is not None, 0.9 if level is None else level
     if not 0 < level < 1:
         raise typer.BadParameter(f"{level:g} is not between 0 and 1", param_hint="--level")
     seconds_left = options.positive_seconds(seconds)
@@ -112,6 +124,7 @@ def run(
     _check_report(report)
     wanted = [options.listed([text]) for text in joint or ()]
     named = [*wanted, *([options.listed(show)] if show else [])]
+    known = None if calibration is None else _calibration(calibration, engine)
     try:
         with output.working(quiet) as say:
             draft = None if json or strict else out  # what is asked for by name grows on the way
@@ -130,21 +143,23 @@ def run(
 
         explain(refused, [str(model), *given.words()], out)
         raise typer.Exit(BUDGET_REFUSED) from refused
+    if known is not None:
+        answer = known(answer)
     failed = strict and not answer.status.trusted
     # The file first: whoever reads the table may close the pipe early.
     remark, problem = "", None
     try:
-        remark = _write(answer, model, out, failed) if out or not json else ""
+        remark = _write(answer, model, out, failed, level) if out or not json else ""
         if report is not None and not failed:
             remark = "; ".join(filter(None, [remark, _report(answer, model, report, level)]))
     except IcgiError as error:
         problem = error
     if json:
-        typer.echo(_json(answer, joints))
+        typer.echo(_json(answer, joints, level))
     else:
         from icgi.cli import answer_table, joint_table
 
-        answer_table.show(answer, top, level, engine, verbose, rows)
+        answer_table.show(answer, top, level, engine, verbose, rows, asked)
         joint_table.show(joints)
     output.note(remark, quiet or not remark)
     if problem is not None:
@@ -157,11 +172,11 @@ def run(
         raise typer.Exit(NOT_CONVERGED)
 
 
-def _json(answer: "Answer", joints: "Sequence[Joint]") -> str:
+def _json(answer: "Answer", joints: "Sequence[Joint]", level: float) -> str:
     """One JSON object: the answer, and the joint distributions that were asked for."""
     if not joints:
-        return answer.to_json()
-    whole = json_format.loads(answer.to_json())
+        return answer.to_json(level)
+    whole = json_format.loads(answer.to_json(level))
     return json_format.dumps({**whole, "joints": [each.to_dict() for each in joints]})
 
 
@@ -241,6 +256,20 @@ def _check_report(report: Path | None) -> None:
     output.check_writable(report)
 
 
+def _calibration(path: Path, engine: str) -> "Callable[[Answer], Answer]":
+    """Read a calibration file and refuse one of another engine before anything is computed."""
+    with loading():
+        from functools import partial
+
+        from icgi.calibration.apply import calibrated
+        from icgi.calibration.file import read, require_for
+        from icgi.engines import parse_engine
+
+        made = read(path)
+        require_for(made, repr(parse_engine(engine)), str(path))
+    return partial(calibrated, calibration=made)
+
+
 def _report(answer: "Answer", model: Path, report: Path, level: float) -> str:
     from icgi.report.html import page
 
@@ -249,7 +278,7 @@ def _report(answer: "Answer", model: Path, report: Path, level: float) -> str:
     return f"report written to {report}"
 
 
-def _write(answer: "Answer", model: Path, out: Path | None, failed: bool) -> str:
+def _write(answer: "Answer", model: Path, out: Path | None, failed: bool, level: float) -> str:
     """Write all marginals; returns what to say about it."""
     target = out or question.answer_file(model)
     if failed:
@@ -260,7 +289,7 @@ def _write(answer: "Answer", model: Path, out: Path | None, failed: bool) -> str
     if out is None:
         kept = _replace(answer, target)
     else:
-        answer.save(out)
+        answer.save(out, level)
     return f"all marginals written to {target}{kept}"
 
 

@@ -173,6 +173,7 @@ def answer(
     """
     from icgi import clock
     from icgi.answer import Answer
+    from icgi.api import promised_of
     from icgi.inference import ask
     from icgi.model.findings import contradiction
     from icgi.randomness import generator
@@ -183,7 +184,7 @@ def answer(
         spent = clock.now() - began
         return Answer(
             question.model, question.evidence, found, repr(engine), spent,
-            findings=question.findings, settings=engine,
+            findings=question.findings, settings=engine, promise=promised_of,
         )  # fmt: skip
 
     run = engine.along(ahead) if isinstance(engine, Foreseeing) else engine

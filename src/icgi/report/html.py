@@ -6,7 +6,10 @@ from html import escape as _escape
 import numpy as np
 
 from icgi.answer import Answer
+from icgi.calibration import sentences
+from icgi.inference import Status
 from icgi.model.graph import state_names, variable_name
+from icgi.report.plots import gauge, reliability
 from icgi.wording import shown
 
 MOST = 5000  # variables listed; a browser shows this many at once
@@ -32,16 +35,23 @@ def escape(text: str) -> str:
 def page(answer: Answer, title: str, level: float = 0.9) -> str:
     """Return the page: how the answer was obtained, how uncertain it is, and every marginal."""
     entropy, shown = answer.entropy(), answer.by_uncertainty()[:MOST].tolist()
-    band = answer.interval(level)
+    sets, band = answer.sets(level), answer.bands(level)
+    calibrated = band is not None and answer.status is not Status.EXACT
+    if answer.status is Status.EXACT:
+        sets = band = None
+    elif band is None:
+        band = answer.interval(level)
     head = "<th>variable</th><th>entropy (bits)</th><th></th><th>marginal</th>"
+    head += f"<th>{100 * level:g} % set</th>" if sets is not None else ""
     head += f"<th>{100 * level:g} % band of the likeliest</th>" if band else ""
-    rows = [_row(answer, i, float(entropy[i]), band) for i in shown]
+    rows = [_row(answer, i, float(entropy[i]), sets, band) for i in shown]
     rest = len(answer) - len(shown)
     more = f"<p class=dim>… and {rest:,} more, less uncertain.</p>" if rest else ""
     return (
         f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(title)}</title>"
         f"<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n{_facts(answer)}\n"
-        f"<h2>Uncertainty</h2>\n{_histogram(answer)}\n"
+        f"<h2>Uncertainty of the model: entropy of its marginals</h2>\n{_histogram(answer)}\n"
+        f"{_promises(answer, level, calibrated, band is not None)}"
         f"<h2>Marginals, the most uncertain first</h2>\n<table><tr>{head}</tr>\n"
         + "\n".join(rows)
         + f"\n</table>\n{more}</html>\n"
@@ -83,7 +93,31 @@ def _histogram(answer: Answer) -> str:
     )
 
 
-def _row(answer: Answer, i: int, bits: float, band: tuple[np.ndarray, np.ndarray] | None) -> str:
+def _promises(answer: Answer, level: float, calibrated: bool, banded: bool) -> str:
+    """What is promised about sets and bands, and how the engine did where the truth is known."""
+    if answer.guarantee is None:
+        return ""
+    told = list(answer.guarantee.sentences(level))
+    if not calibrated and answer.status is not Status.EXACT:
+        told.append(sentences.OWN_BANDS if banded else sentences.NO_BANDS)
+    parts = [f"<p>{'<br>'.join(map(escape, told))}</p>"]
+    far = answer.guarantee.as_json(level)["unfamiliarity"]
+    if far is not None:
+        parts.append(f"<p class=dim>{escape(sentences.THREE)}</p>")
+        parts.append(f"<h3>Is this model like the calibration models?</h3>\n{gauge(far)}")
+    made = getattr(answer.guarantee, "calibration", None)
+    if made is not None:
+        parts.append(f"<h3>Reliability on the calibration models</h3>\n{reliability(made.top)}")
+    return f"<h2>Error of the method: sets and bands</h2>\n{chr(10).join(parts)}\n"
+
+
+def _row(
+    answer: Answer,
+    i: int,
+    bits: float,
+    sets: np.ndarray | None,
+    band: tuple[np.ndarray, np.ndarray] | None,
+) -> str:
     names, row = state_names(answer.model, i), answer[i]
     bar = "".join(
         f'<i style="width:{100 * p:.2f}%;background:{_COLOURS[x % len(_COLOURS)]}" '
@@ -99,6 +133,10 @@ def _row(answer: Answer, i: int, bits: float, band: tuple[np.ndarray, np.ndarray
         f"<td class=number>{'observed' if i in answer.evidence else f'{bits:.4f}'}</td>",
         f"<td class=bar><div>{bar}</div></td><td>{text}</td>",
     ]
+    if sets is not None:
+        kept = [names[x] for x in best if sets[i, x]]
+        rest = int(sets[i].sum()) - len(kept)
+        cells.append(f"<td>{escape(', '.join(kept))}{f', … +{rest}' if rest else ''}</td>")
     if band:
         low, high = (float(side[i, best[0]]) for side in band)
         cells.append(f"<td class=number>{low:.4f} – {high:.4f}</td>")

@@ -1,0 +1,574 @@
+"""Are calibrated sets and bands worth what they promise? Coverage on fresh models, by group.
+
+    ICGI_DATA=… icgi calibrate --engine pt --iterations 1000 -o pt.json      makes pt.json.lines
+    python benchmarks/uncertainty.py keep pt.json                            keeps both
+    ICGI_DATA=… python benchmarks/uncertainty.py run --engine pt [--set mixed]
+    python benchmarks/uncertainty.py render             fills the tables of docs/uncertainty.md
+
+`keep` puts a calibration file among the shipped ones and its lines, packed, beside the results.
+`run` asks the engine about fresh models of the calibrated families and about families that no
+calibration has, takes the promise that comes with each answer, and compares it with the truth; one
+line per answer in benchmarks/results/uncertainty-ENGINE.jsonl.xz, a stopped run goes on.
+"""
+
+import argparse
+import json
+import lzma
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+import icgi
+from icgi.calibration.apply import guarantee, kinds_of
+from icgi.calibration.classifier import told_apart
+from icgi.calibration.features import NAMES
+from icgi.calibration.file import Calibration, read
+from icgi.calibration.groups import COUPLINGS, SIZES, membership
+from icgi.calibration.identity import approximating
+from icgi.calibration.measure import MASSES, rounded
+from icgi.calibration.scales import own_error
+from icgi.calibration.sets import COUNTS, FAMILIES_OF, OUTSIDE, Case, cases, made
+from icgi.conformal.bands import EXCEPTIONS
+from icgi.conformal.groups import conditional_quantile
+from icgi.conformal.metrics import (
+    calibration_error,
+    class_bins,
+    rank_correlation,
+    set_coverage,
+    set_size,
+    top_bins,
+    worst_group,
+)
+from icgi.conformal.quantiles import Atoms, hierarchical_quantile, largest_of_most
+from icgi.conformal.shift import support
+from icgi.model.condition import condition
+
+ROOT = Path(__file__).parent
+RESULTS = ROOT / "results"
+SHIPPED = ROOT.parent / "src" / "icgi" / "calibration" / "shipped"
+ALPHAS = (0.05, 0.1, 0.2)
+OUTSIDE_COUNT, LARGER_COUNT = 24, 4  # models of each family outside the sets
+ROUNDING = 2e-6  # of published references
+
+
+def lines_of(path: Path) -> list[dict]:
+    for opened, name in ((lzma.open, path.with_name(path.name + ".xz")), (open, path)):
+        if name.exists():
+            with opened(name, "rt") as file:
+                return [json.loads(text) for text in file]
+    return []
+
+
+def pack(path: Path, lines: Sequence[dict]) -> None:
+    with lzma.open(path.with_name(path.name + ".xz"), "wt", preset=9) as file:
+        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def keep(path: Path) -> None:
+    shutil.copy(path, SHIPPED / path.name)
+    lines = [json.loads(text) for text in Path(f"{path}.lines").read_text().splitlines()]
+    pack(RESULTS / f"calibrate-{path.stem}.jsonl", lines)
+
+
+def fresh(source: str) -> Iterable[Case]:
+    """Calibrated families and others in turn, so that a stopped run has some of all; then real."""
+    every = list(cases(source, ("report",)))
+    real = [case for case in every if case.family.startswith("real")]
+    for k in range(COUNTS["report"]):
+        yield from (made(family, "report", k) for family in FAMILIES_OF[source])
+        if k < OUTSIDE_COUNT:
+            yield from (made(f, "report", k) for f in OUTSIDE if f != "larger" or k < LARGER_COUNT)
+        yield from real[k :: COUNTS["report"]]
+
+
+def run(options: argparse.Namespace) -> None:
+    name = options.engine.replace(":", "-")
+    calibration, path = read(SHIPPED / f"{name}.json"), RESULTS / f"uncertainty-{name}.jsonl"
+    lines = lines_of(path)
+    have = {line["name"] for line in lines}
+    budget = icgi.Budget(
+        calibration.budget["iterations"], calibration.budget["seconds"] or float("inf")
+    )
+    engine = approximating(options.engine)
+    with path.open("a") as file:
+        for case in fresh(options.set):
+            if case.name in have:
+                continue
+            line = measure(case, engine, budget, calibration)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            lines.append(line)
+            print(case.name, line["status"], line.get("kind", ""), flush=True)
+    pack(path, lines)
+    path.unlink()
+
+
+def measure(case: Case, engine: str, budget: icgi.Budget, calibration: Calibration) -> dict:
+    """What was promised about one answer, and what is true."""
+    known = case.load()
+    line = {"name": case.name, "family": case.family}
+    try:
+        answer = icgi.marginals(known.model, known.evidence, engine, budget)
+    except icgi.IcgiError as refusal:
+        return line | {"status": "refused", "why": str(refusal)[:160]}
+    line |= {"status": answer.status.value, "seconds": round(answer.seconds, 3)}
+    if answer.status is icgi.Status.EXACT:
+        return line
+    answer = replace(answer, budget=None)  # that of the calibration, without room for other loads
+    found = guarantee(answer, calibration)
+    free = condition(known.model, known.evidence).model.cards > 1
+    predicted, truth = answer.probs[free], known.probs[free]
+    states = np.arange(truth.shape[1]) < known.model.cards[free][:, None]
+    gap = np.abs(predicted - truth).max(1)
+    own = own_error(answer.marginals)
+    line |= {
+        "kind": found.kind,
+        "why": found.refusal,
+        "far": found.unfamiliar and rounded([found.unfamiliar])[0],
+        "nearest": found.nearest,
+        "error": rounded([gap.mean(), np.median(gap), largest_of_most(gap, EXCEPTIONS)]),
+        "mae": rounded([np.abs(predicted - truth).sum(1).mean()])[0],
+        "rank": 0.0 if own is None else rounded([rank_correlation(own[free], gap)])[0],
+        "top": top_bins(predicted, truth).round(5).tolist(),
+        "class": class_bins(predicted, truth, states).round(5).tolist(),
+    }
+    # where nothing is promised: what the nearest group's thresholds would have been worth
+    spoken = found if found.kind != "none" else guarantee(answer, calibration, anyway=True)
+    line |= {"structure": spoken.structure, "features": rounded(spoken.features)}
+    if spoken.scale is not None:
+        line["rank of scale"] = rounded([rank_correlation(spoken.scale[free], gap)])[0]
+    for alpha in ALPHAS:
+        sets, band = spoken.sets(1 - alpha), spoken.bands(1 - alpha)
+        if sets is None or band is None:
+            continue
+        low, high = band[0][free] - ROUNDING, band[1][free] + ROUNDING
+        line[str(alpha)] = rounded([
+            set_coverage(sets[free], truth),
+            set_size(sets[free]),
+            ((low <= truth) & (truth <= high)).all(1).mean(),
+            np.median((high - low).max(1) / 2),
+        ])  # fmt: skip
+    return line
+
+
+ENGINES = ("lbp", "pt", "ttve", "auto")
+SURE = 0.05  # chance of a flag where the promise is kept
+
+
+def said(lines: Sequence[dict], alpha: float, promised: bool = True) -> list[dict]:
+    """Answers that were given a promise at a level (or would have been)."""
+    return [x for x in lines if str(alpha) in x and (x["kind"] != "none" or not promised)]
+
+
+def kept(line: dict, alpha: float) -> bool:
+    """Whether enough variables were within their bands."""
+    return bool(line[str(alpha)][2] >= 1 - EXCEPTIONS - 1e-9)
+
+
+def cell(lines: Sequence[dict], alpha: float, models: int) -> tuple[str, str, bool, bool]:
+    """Share of bands that kept the promise, mean coverage of sets; whether either is too low.
+
+    Bands that keep a promise of exactly 1 − α on n fresh models, given K calibration models, are
+    beta-binomial: K + 1 − l and l successes and failures, l = ⌊α (K + 1)⌋. For sets the standard
+    errors of both means are added.
+    """
+    good = sum(kept(x, alpha) for x in lines)
+    below = max(int(alpha * (models + 1)), 1)
+    chance = stats.betabinom(len(lines), models + 1 - below, below).cdf(good)
+    inside = np.array([x[str(alpha)][0] for x in lines])
+    error = inside.std() * np.sqrt(1 / len(inside) + 1 / models)
+    low = inside.mean() + 1.645 * error < 1 - alpha
+    return f"{good / len(lines):.2f}", f"{inside.mean():.3f}", bool(chance < SURE), bool(low)
+
+
+def groups_of(line: dict) -> list[str]:
+    of = dict(zip(NAMES, line["features"], strict=True))
+    trusted = icgi.Status(line["status"]).trusted
+    size = int(np.searchsorted(SIZES, of["variables"], side="right"))
+    strength = int(np.searchsorted(COUPLINGS, of["coupling of a variable"], side="right"))
+    return [
+        f"{line['family']}",
+        f"size {size + 1} of {len(SIZES) + 1}",
+        f"coupling {strength + 1} of {len(COUPLINGS) + 1}",
+        "vouched for" if trusted else "not vouched for",
+    ]
+
+
+def coverage_table(engine: str, lines: Sequence[dict], made: Calibration) -> list[str]:
+    """Rows of families, sizes, couplings and status: bands kept and sets covered at every level."""
+    families = set(made.families)
+    grouped = defaultdict(list)
+    for line in lines:
+        if line.get("features") and line["family"] in families:
+            for name in groups_of(line):
+                grouped[name].append(line)
+    sizes = defaultdict(int)
+    for k in range(len(made)):
+        status = "converged" if made.trusted[k] else "budget spent"
+        line = {"features": made.features[k], "family": made.families[k], "status": status}
+        for name in groups_of(line):
+            sizes[name] += 1
+    rows = []
+    order = sorted(grouped, key=lambda g: (g not in families, g))
+    flags = cells = 0
+    for name in order:
+        answered = grouped[name]
+        refused = np.mean([x["kind"] == "none" for x in answered])
+        parts = []
+        for alpha in ALPHAS:
+            chosen = said(answered, alpha)
+            if len(chosen) < 3:
+                parts += ["–", "–"]
+                continue
+            bands, sets, *low = cell(chosen, alpha, max(sizes[name], 10))
+            cells += 2
+            flags += sum(low)
+            parts += [bands + (" *" if low[0] else ""), sets + (" *" if low[1] else "")]
+        rows.append(
+            f"| `{engine}` | {name} | {sizes[name]} | {len(answered)} | {refused:.2f} | "
+            + " | ".join(parts) + " |"
+        )  # fmt: skip
+    rows.append(f"| `{engine}` | cells below nominal beyond chance | | | | {flags} of {cells} "
+                "| | | | | |")  # fmt: skip
+    return rows
+
+
+def outside_table(engine: str, lines: Sequence[dict], made: Calibration) -> list[str]:
+    """Families outside: answers, refused, failing at 90 %, failing with the refusal."""
+    rows, totals = [], np.zeros(4, int)
+    grouped = defaultdict(list)
+    for line in lines:
+        if "kind" in line and line["family"] not in set(made.families):
+            name = "real models" if line["family"].startswith("real") else line["family"]
+            grouped[name].append(line)
+    for name, answered in sorted(grouped.items()):
+        measured = said(answered, 0.1, promised=False)
+        failing = [x for x in measured if not kept(x, 0.1)]
+        counts = np.array([
+            len(answered), sum(x["kind"] == "none" for x in answered), len(failing),
+            sum(x["kind"] == "none" for x in failing),
+        ])  # fmt: skip
+        totals += counts
+        rows.append(f"| `{engine}` | {name} | " + " | ".join(map(str, counts)) + " |")
+    rows.append(f"| `{engine}` | **all** | " + " | ".join(map(str, totals)) + " |")
+    return rows
+
+
+def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
+    """Median half-width at 90 %, against bands whose scale is each model's true mean error."""
+    chosen = [x for x in said(lines, 0.1) if x["family"] in set(made.families)]
+    ours = np.array([x["0.1"][3] for x in chosen])
+    calibration = [
+        x for x in lines_of(RESULTS / f"calibrate-{engine}.jsonl")[1:]
+        if x["role"] == "calibrate" and "bands" in x
+    ]  # fmt: skip
+    least = 1e-9
+    scores = [
+        Atoms(np.log([max(x["error"][2], least) / max(x["error"][0], least)]), np.ones(1))
+        for x in calibration
+    ]
+    kinds = kinds_of(made)
+    members = membership(made.features, made.structures, made.trusted, kinds)
+    filled = members.any(0)
+    found: dict[bytes, float] = {}
+    known = []
+    for line in chosen:
+        trusted = icgi.Status(line["status"]).trusted
+        new = membership(np.array([line["features"]]), [line["structure"]], [trusted], kinds)[0]
+        if new.tobytes() not in found:
+            q = conditional_quantile(scores, members[:, filled], new[filled], 0.1)
+            found[new.tobytes()] = float(np.exp(q))
+        known.append(found[new.tobytes()] * line["error"][0])
+    ratio = ours / np.maximum(known, least)
+    rank = np.mean([x["rank of scale"] for x in chosen])
+    own = np.mean([x["rank"] for x in chosen])
+    return (
+        f"| `{engine}` | {len(chosen)} | {np.median(ours):.2g} | {np.median(known):.2g} | "
+        f"{np.median(ours) / np.median(known):.2f} | {np.median(ratio):.2f} | {own:.2f} | "
+        f"{rank:.2f} |"
+    )
+
+
+def metrics_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
+    chosen = [x for x in lines if "mae" in x and x["family"] in set(made.families)]
+    top = calibration_error(np.sum([x["top"] for x in chosen], 0))
+    each = calibration_error(np.sum([x["class"] for x in chosen], 0))
+    sets = [x["0.1"][1] for x in said(chosen, 0.1)]
+    coverage = defaultdict(list)
+    for x in said(chosen, 0.1):
+        coverage[x["family"]].append(x["0.1"][0])
+    worst = worst_group(coverage)
+    return (
+        f"| `{engine}` | {len(chosen)} | {np.mean([x['mae'] for x in chosen]):.2g} | {top:.2g} | "
+        f"{each:.2g} | {np.mean(sets):.2f} | {worst[1]:.3f} ({worst[0]}) |"
+    )
+
+
+def scale_rows() -> list[str]:
+    found = {engine: read(SHIPPED / f"{engine}.json") for engine in available()}
+    names = list(next(iter(found.values())).widths)
+    head = [
+        "| scale | " + " | ".join(f"`{e}`" for e in found) + " |",
+        "|---" * (len(found) + 1) + "|",
+    ]
+    return head + [
+        f"| {name} | "
+        + " | ".join(
+            f"{m.widths[name]:.2g}{' (chosen)' * (m.scale == name)}" for m in found.values()
+        )
+        + " |"
+        for name in names
+    ]
+
+
+def shift_rows(engine: str) -> list[str]:
+    """Hold one structure out: plain conformal, and weights from half of its models."""
+    lines = [
+        x for x in lines_of(RESULTS / f"calibrate-{engine}.jsonl")[1:]
+        if x["role"] == "calibrate" and "bands" in x
+    ]  # fmt: skip
+    scale_name = read(SHIPPED / f"{engine}.json").scale
+    rows = []
+    for target in ("spins on a lattice", "spins, dense", "spins, sparse", "many states"):
+        there = [x for x in lines if x["structure"] == target]
+        here = [x for x in lines if x["structure"] != target]
+        if len(there) < 30:
+            continue
+        fit, test = there[::2], there[1::2]
+        features = [np.array([x["features"] for x in part]) for part in (here, fit, test)]
+        domain = told_apart(features[0], features[1], target)
+        laws = [Atoms(np.array(x["sets"]["least-ambiguous"]), MASSES) for x in here]
+        bands = [Atoms(np.array([x["bands"][scale_name]]), np.ones(1)) for x in here]
+        own = domain.ratio(features[2])
+        effective = support(domain.odds, float(np.median(own))).effective
+        for alpha in (0.1, 0.2):
+            plain = [
+                hierarchical_quantile(a, np.ones(len(here)), 1.0, alpha) for a in (laws, bands)
+            ]
+            results: dict[str, list[list[float]]] = {"plain": [], "weighted": []}
+            refused = 0
+            for x, w in zip(test, own.tolist(), strict=True):
+                results["plain"].append(judged(x, plain[0], plain[1], scale_name))
+                if not support(domain.odds, w).suffices(alpha):
+                    refused += 1
+                    continue
+                found = [hierarchical_quantile(a, domain.odds, w, alpha) for a in (laws, bands)]
+                results["weighted"].append(judged(x, found[0], found[1], scale_name))
+            mean = {
+                k: [f"{v:.2f}" for v in np.mean(r, 0)] if r else ["–", "–"]
+                for k, r in results.items()
+            }
+            rows.append(
+                f"| `{engine}` | {target} | {1 - alpha:g} | {' | '.join(mean['plain'])} | "
+                f"{' | '.join(mean['weighted'])} | {domain.auc:.2f} | {effective:.0f} | "
+                f"{refused} of {len(test)} |"
+            )
+    return rows
+
+
+def half_rows(engine: str) -> list[str]:
+    """Calibrate on every second model of the calibration run, test on the others."""
+    name, parts = read(SHIPPED / f"{engine}.json").scale, halves(engine)
+    kinds = tuple(dict.fromkeys(x["structure"] for part in parts for x in part))
+    members, tested = (groups_of_lines(part, kinds) for part in parts)
+    laws = (
+        [Atoms(np.array(x["sets"]["least-ambiguous"]), MASSES) for x in parts[0]],
+        [Atoms(np.log([max(x["bands"][name], 1e-12)]), np.ones(1)) for x in parts[0]],
+    )
+    found: dict[tuple[bytes, float], tuple[float, float]] = {}
+    results: dict[str, list[list[list[float]]]] = defaultdict(list)
+    for x, new in zip(parts[1], tested, strict=True):
+        row = []
+        for alpha in ALPHAS:
+            key = new.tobytes(), alpha
+            if key not in found:
+                filled = members.any(0) | (new != 0)
+                one, two = (
+                    conditional_quantile(law, members[:, filled], new[filled], alpha)
+                    for law in laws
+                )
+                found[key] = one, float(np.exp(two))
+            row.append(judged(x, *found[key], name))
+        results[x["family"]].append(row)
+        results["all"].append(row)
+    rows = []
+    for family, each in results.items():
+        mean = np.mean(each, 0)  # alpha, (sets, bands)
+        cells = [f"{v:.{2 + (k == 0)}f}" for pair in mean for k, v in ((1, pair[1]), (0, pair[0]))]
+        rows.append(f"| `{engine}` | {family} | {len(each)} | " + " | ".join(cells) + " |")
+    return rows
+
+
+def half_width_row(engine: str) -> str:
+    """Half-widths at 90 % on the same halves, against scales that are the true mean errors."""
+    name, parts = read(SHIPPED / f"{engine}.json").scale, halves(engine)
+    kinds = tuple(dict.fromkeys(x["structure"] for part in parts for x in part))
+    members, tested = (groups_of_lines(part, kinds) for part in parts)
+    ratios = [max(x["error"][2], 1e-9) / max(x["error"][0], 1e-9) for x in parts[0]]
+    scores = [np.log([max(x["bands"][name], 1e-12) for x in parts[0]]), np.log(ratios)]
+    found: dict[bytes, list[float]] = {}
+    ours, known = [], []
+    for x, new in zip(parts[1], tested, strict=True):
+        if new.tobytes() not in found:
+            filled = members.any(0) | (new != 0)
+            found[new.tobytes()] = [
+                float(np.exp(conditional_quantile(
+                    [Atoms(s[None], np.ones(1)) for s in law], members[:, filled], new[filled], 0.1
+                ))) for law in scores
+            ]  # fmt: skip
+        q, best = found[new.tobytes()]
+        if np.isfinite(q) and np.isfinite(best):
+            ours.append(min(q * x["sigma"][name], 1.0))
+            known.append(min(best * x["error"][0], 1.0))
+    ratio = np.array(ours) / np.maximum(known, 1e-9)
+    return (
+        f"| `{engine}` | {len(ours)} | {np.median(ours):.2g} | {np.median(known):.2g} | "
+        f"{np.median(ours) / np.median(known):.2f} | {np.median(ratio):.2f} |"
+    )
+
+
+def halves(engine: str) -> tuple[list[dict], list[dict]]:
+    """Calibration models of a run, every second one of each family apart."""
+    place: dict[str, int] = defaultdict(int)
+    parts: tuple[list[dict], list[dict]] = ([], [])
+    for x in lines_of(RESULTS / f"calibrate-{engine}.jsonl")[1:]:
+        if x["role"] == "calibrate" and "bands" in x:
+            parts[place[x["family"]] % 2].append(x)
+            place[x["family"]] += 1
+    return parts
+
+
+def groups_of_lines(lines: Sequence[dict], kinds: tuple[str, ...]) -> np.ndarray:
+    return membership(
+        np.array([x["features"] for x in lines]),
+        [x["structure"] for x in lines],
+        [icgi.Status(x["status"]).trusted for x in lines],
+        kinds,
+    )
+
+
+def judged(line: dict, threshold: float, factor: float, scale_name: str) -> list[float]:
+    """Share of true mass within the sets (by its kept quantiles), and whether the bands held."""
+    law = np.array(line["sets"]["least-ambiguous"])
+    inside = float(MASSES[law <= threshold].sum())
+    return [inside, float(line["bands"][scale_name] <= factor)]
+
+
+def available() -> list[str]:
+    return [e for e in ENGINES if (RESULTS / f"uncertainty-{e}.jsonl.xz").exists()]
+
+
+def render() -> None:
+    tables: dict[str, list[str]] = defaultdict(list)
+    every = {e: lines_of(RESULTS / f"uncertainty-{e}.jsonl") for e in available()}
+    for engine, lines in every.items():
+        made = read(SHIPPED / f"{engine}.json")
+        tables["coverage"] += coverage_table(engine, lines, made)
+        tables["outside"] += outside_table(engine, lines, made)
+        tables["width"].append(width_row(engine, lines, made))
+        tables["metrics"].append(metrics_row(engine, lines, made))
+        tables["shift"] += shift_rows(engine)
+        tables["half widths"].append(half_width_row(engine))
+        if engine in ("ttve", "auto"):  # whose fresh models were met under another load
+            tables["halves"] += half_rows(engine)
+    tables["scales"] = scale_rows()
+    text = (ROOT.parent / "docs" / "uncertainty.md").read_text()
+    for name, rows in tables.items():
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        body = "\n".join(rows if name == "scales" else [*HEADS[name], *rows])
+        text = f"{before}{begin}\n\n{body}\n\n{end}{after}"
+    (ROOT.parent / "docs" / "uncertainty.md").write_text(text)
+    draw(every)
+
+
+def _head(*names: str) -> list[str]:
+    return ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+
+
+HEADS = {
+    "coverage": _head(
+        "engine", "group", "calibrated on", "fresh", "refused", "bands kept, 95 %", "sets, 95 %",
+        "bands, 90 %", "sets, 90 %", "bands, 80 %", "sets, 80 %",
+    ),
+    "half widths": _head(
+        "engine", "tested", "half-width", "with known scale", "ratio of medians", "median ratio"
+    ),
+    "halves": _head(
+        "engine", "family", "tested", "bands, 95 %", "sets, 95 %", "bands, 90 %", "sets, 90 %",
+        "bands, 80 %", "sets, 80 %",
+    ),
+    "outside": _head(
+        "engine", "family", "answers", "refused", "failing at 90 %", "of them refused"
+    ),
+    "width": _head(
+        "engine", "fresh models", "half-width", "with known scale", "ratio of medians",
+        "median ratio", "rank correlation, own error", "of the scale",
+    ),
+    "metrics": _head(
+        "engine", "fresh models", "mean L1 error", "ECE, top", "ECE, classes", "size of 90 % sets",
+        "worst family's coverage at 90 %",
+    ),
+    "shift": _head(
+        "engine", "held out", "level", "sets, plain", "bands, plain", "sets, weighted",
+        "bands, weighted", "AUC", "effective models", "refused",
+    ),
+}  # fmt: skip
+
+
+def draw(every: dict[str, list[dict]]) -> None:
+    """Reliability, and coverage against the level, of every engine."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
+    for engine, lines in every.items():
+        families = set(read(SHIPPED / f"{engine}.json").families)
+        chosen = [x for x in lines if "top" in x and x["family"] in families]
+        top = np.sum([x["top"] for x in chosen], 0)
+        top = top[top[:, 0] >= 20]
+        left.plot(top[:, 1] / top[:, 0], top[:, 2] / top[:, 0], "o-", ms=4, label=engine)
+        levels = [1 - a for a in ALPHAS]
+        bands = [np.mean([kept(x, a) for x in said(chosen, a)]) for a in ALPHAS]
+        sets = [np.mean([x[str(a)][0] for x in said(chosen, a)]) for a in ALPHAS]
+        (line,) = right.plot(levels, bands, "o-", label=f"{engine}, bands")
+        right.plot(levels, sets, "s--", color=line.get_color(), label=f"{engine}, sets")
+    for axes, low in ((left, 0.4), (right, 0.75)):
+        axes.plot([low, 1], [low, 1], color="0.7", lw=1)
+    left.set(xlabel="stated probability of the likeliest state", ylabel="true probability, mean")
+    left.set_title("Reliability on fresh models")
+    right.set(xlabel="level", ylabel="models whose bands hold; mass within sets")
+    right.set_title("Promised and kept on fresh models")
+    left.legend()
+    right.legend(fontsize=8)
+    figure.savefig(ROOT.parent / "docs" / "figures" / "uncertainty.png", dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    keeping = verbs.add_parser("keep")
+    keeping.add_argument("file", type=Path)
+    running = verbs.add_parser("run")
+    running.add_argument("--engine", required=True)
+    running.add_argument("--set", default="mixed")
+    verbs.add_parser("render")
+    options = parser.parse_args()
+    if options.verb == "keep":
+        keep(options.file)
+    elif options.verb == "run":
+        run(options)
+    else:
+        render()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Calibration: what a model looks like, whom it resembles, and which promise that allows."""

@@ -1,0 +1,172 @@
+"""One line per model: how an engine's answer compares with the truth, as plain numbers.
+
+A line holds what calibration and its checks need, and no marginals: features, the law of the scores
+of sets as a few quantiles, the score of the bands under every scale, errors, and calibration bins.
+Lines of tuning models hold errors and signals of each variable instead of scores.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from icgi.batch import run_batch
+from icgi.calibration.features import portrait
+from icgi.calibration.scales import Coefficients, scale, signals
+from icgi.calibration.sets import Case, Known
+from icgi.clock import now
+from icgi.conformal.bands import EXCEPTIONS, LEAST_SCALE, band_score
+from icgi.conformal.metrics import class_bins, rank_correlation, top_bins
+from icgi.conformal.quantiles import Atoms, largest_of_most
+from icgi.conformal.scores import SCORES, state_atoms
+from icgi.errors import IcgiError
+from icgi.inference import Budget, Engine, Marginals, Status, infer
+from icgi.model.condition import condition
+from icgi.model.graph import FloatArray
+
+Line = dict[str, Any]
+LEVELS = np.array([
+    0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.84, 0.87, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99,
+    0.995, 1.0,
+])  # fmt: skip
+"""Levels at which the law of a model's scores is kept; between two the upper one counts."""
+MASSES = np.diff(LEVELS, prepend=0.0)
+BATCH = 32  # models of a batch, where an engine has batches
+
+
+def measured(
+    todo: Iterable[Case],
+    engine: Engine,
+    budget: Budget,
+    scales: Mapping[str, Coefficients],
+    seed: int = 0,
+) -> Iterator[Line]:
+    """One line for each case, in order; a model the engine refuses has a line that says why."""
+    queue = iter(todo)
+    size = BATCH if hasattr(engine, "batch") else 1
+    while chunk := list(islice(queue, size)):
+        known = [case.load() for case in chunk]
+        for case, truth, found in zip(
+            chunk, known, _answers(chunk, known, engine, budget, seed), strict=True
+        ):
+            yield _line(case, truth, found, scales)
+
+
+def _answers(
+    chunk: Sequence[Case], known: Sequence[Known], engine: Engine, budget: Budget, seed: int
+) -> list[tuple[Marginals | str, float]]:
+    """Answers, or reasons why there are none, with the seconds each took."""
+    if len(chunk) > 1:
+        rng = np.random.default_rng([seed, crc32(chunk[0].name.encode())])
+        try:
+            found = run_batch([(k.model, k.evidence) for k in known], engine, budget, rng)
+            return [(answer.marginals, answer.seconds) for answer in found]
+        except IcgiError:  # one of them: ask one by one
+            pass
+    one_by_one: list[tuple[Marginals | str, float]] = []
+    for case, truth in zip(chunk, known, strict=True):
+        rng, began = np.random.default_rng([seed, crc32(case.name.encode())]), now()
+        answer: Marginals | str
+        try:
+            answer = infer(truth.model, truth.evidence, engine, budget, rng)
+        except IcgiError as refusal:
+            answer = str(refusal)[:160]
+        one_by_one.append((answer, now() - began))
+    return one_by_one
+
+
+def _line(
+    case: Case,
+    truth: Known,
+    found: tuple[Marginals | str, float],
+    scales: Mapping[str, Coefficients],
+) -> Line:
+    answer, seconds = found
+    line: Line = {"name": case.name, "family": case.family, "role": case.role}
+    line["seconds"] = round(seconds, 3)
+    if isinstance(answer, str):
+        return line | {"status": "refused", "why": answer}
+    line["status"] = answer.status.value
+    model = condition(truth.model, truth.evidence).model
+    free = model.cards > 1
+    drawn = portrait(model)
+    line |= {"structure": drawn.structure, "features": rounded(drawn.values)}
+    if answer.status is Status.EXACT or not free.any():
+        return line | {"status": Status.EXACT.value}
+    return line | _compared(case, truth, answer, free, signals(answer, model, drawn), scales)
+
+
+def _compared(
+    case: Case,
+    truth: Known,
+    answer: Marginals,
+    free: Any,
+    logs: FloatArray,
+    scales: Mapping[str, Coefficients],
+) -> Line:
+    predicted, probs = answer.probs[free], truth.probs[free]
+    doubt = None if truth.error is None else truth.error[free]
+    gap = np.abs(predicted - probs).max(1)
+    sigmas = {name: scale(logs[free], c) for name, c in scales.items()}
+    states = np.arange(probs.shape[1]) < truth.model.cards[free][:, None]
+    line: Line = {
+        "error": rounded([gap.mean(), np.median(gap), largest_of_most(gap, EXCEPTIONS)]),
+        "mae": rounded([np.abs(predicted - probs).sum(1).mean()])[0],
+        "rank": rounded([rank_correlation(logs[free, 1], gap)])[0],
+        "top": _sparse(top_bins(predicted, probs)),
+        "class": _sparse(class_bins(predicted, probs, states)),
+        "sets": {name: quantiles(state_atoms(predicted, probs, s)) for name, s in SCORES.items()},
+        "sizes": {name: _sizes(predicted, states, name) for name in SIZED},
+    }
+    if case.role == "tune":
+        return line | {
+            "errors": rounded(gap, 3),
+            "signals": [rounded(row, 4) for row in logs[free]],
+        }
+    return line | {
+        "bands": {name: _upper(band_score(predicted, probs, s, reference_error=doubt))
+                  for name, s in sigmas.items()},
+        "sigma": {name: rounded([np.median(np.maximum(s, LEAST_SCALE))])[0]
+                  for name, s in sigmas.items()},
+    }  # fmt: skip
+
+
+THRESHOLDS = np.round(np.arange(0.5, 1.0001, 0.02), 2)
+SIZED = ("least-ambiguous", "adaptive")
+"""Scores for which lines keep the mean size of the sets, at thresholds."""
+
+
+def _sizes(predicted: FloatArray, states: Any, name: str) -> list[float]:
+    """Mean size of the sets at THRESHOLDS, over the uniform number of randomised scores."""
+    drawn = [
+        SCORES[name](predicted, np.full_like(predicted, u)) for u in (0.125, 0.375, 0.625, 0.875)
+    ]
+    counts = [[np.maximum(((s <= t) & states).sum(1), 1).mean() for s in drawn] for t in THRESHOLDS]
+    return rounded(np.mean(counts, 1), 3)
+
+
+def quantiles(atoms: Atoms) -> list[float]:
+    """Scores at LEVELS, rounded up: never below the law they stand for."""
+    order = np.argsort(atoms.scores, kind="stable")
+    mass = np.cumsum(atoms.masses[order])
+    at = np.searchsorted(mass, LEVELS * mass[-1] * (1 - 1e-9))
+    return [_upper(s, 4) for s in atoms.scores[order][np.minimum(at, len(order) - 1)].tolist()]
+
+
+def _upper(value: float, digits: int = 4) -> float:
+    """Value with a few significant digits, not below it."""
+    short = float(f"{value:.{digits - 1}e}")
+    return (
+        short if short >= value else float(f"{value * (1 + 10.0 ** (1 - digits)):.{digits - 1}e}")
+    )
+
+
+def _sparse(bins: FloatArray) -> list[list[float]]:
+    return [[b, *rounded(row, 5)] for b, row in enumerate(bins) if row[0]]
+
+
+def rounded(values: Any, digits: int = 4) -> list[float]:
+    """Numbers with a few significant digits."""
+    return [float(f"{float(v):.{digits}g}") for v in values]

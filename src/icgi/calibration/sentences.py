@@ -1,0 +1,46 @@
+"""Every sentence that says what is promised about an answer, and what is not."""
+
+SETS = (
+    "Sets: for a model like these and a variable picked at random, a state drawn from its true "
+    "marginal is in the set with probability {level} or more."
+)
+BANDS = (
+    "Bands: with probability {level} or more over models like these, at least {share} of the "
+    "variables have their true marginals within their bands."
+)
+GROUPS = (
+    "Like these: {count:,} models with known marginals and answers of {budget}, {own:,} of them "
+    "{structure}; both promises also hold among models of its size ({ranges})."
+)
+WEIGHTED = (
+    "Like these: models as in {target}, by weights on {count:,} models with known marginals and "
+    "answers of {budget} (effective number {effective:.0f}, AUC {auc:.2f}); estimated weights may "
+    "cost some of the probability."
+)
+EXACT = "Exact: sets and bands are those of the true marginals, and bands have no width."
+UNLIKE = "No guarantee: this model is unlike the calibration set ({why}); nearest group: {nearest}."
+DOUBTING = (
+    "No guarantee: this answer is unlike those of the calibration ({why}); it may have had less of "
+    "the machine, so give it more time. Nearest group: {nearest}."
+)
+NO_CALIBRATION = "No guarantee: there is no calibration for this engine; icgi calibrate makes one."
+LESS_BUDGET = (
+    "No guarantee: the calibration is for answers of at least {budget}, this one was allowed less."
+)
+OWN_BANDS = "Bands are the engine's own estimate of its error; they are not calibrated."
+NO_BANDS = "No bands: the engine has no estimate of its error."
+THREE = (
+    "Entropy is the model's own uncertainty, a band the error of the method, unfamiliarity how far "
+    "the model is from those of the calibration."
+)
+
+
+def percent(share: float) -> str:
+    """Share as people read it: 90 %, 97.5 %."""
+    return f"{100 * share:.6g} %"
+
+
+def unfamiliarity(value: float) -> str:
+    """How far a model is from the calibration models."""
+    beyond = "; beyond 1 nothing is promised" if value <= 1 else ", beyond 1: nothing is promised"
+    return f"unfamiliarity {value:.2f}{beyond}" if value < 1e3 else "unfamiliarity beyond measure"

@@ -1,0 +1,124 @@
+"""`icgi calibrate`, and what `icgi marginals` makes of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from some_models import make
+
+import icgi
+
+TINY = ("--share", 0.06, "--iterations", 100)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from typer.testing import CliRunner
+
+    from icgi.cli import app
+
+    path = tmp_path_factory.mktemp("calibration") / "lbp.json"
+    words = ["calibrate", "--engine", "lbp", *map(str, TINY), "-o", str(path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "median half-width" in result.stdout
+    return path
+
+
+def test_it_writes_a_file_and_goes_on_from_its_lines(run, file) -> None:
+    before = file.read_text()
+    again = run("calibrate", "--engine", "lbp", *TINY, "-o", file)
+    assert file.read_text() == before
+    assert "40 models of mixed, 40 measured before" in again.stderr
+    assert "answered exactly" in again.stdout
+
+
+def test_lines_of_another_calibration_are_not_mixed_in(run, file) -> None:
+    told = run("calibrate", "--engine", "mf", *TINY, "-o", file, code=1).stderr
+    assert "lines of another calibration" in told
+    assert "engine" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--engine", "lbp", "--set", "nowhere", "-o", "a.json"], "neither a built-in"),
+        (["--engine", "magic", "-o", "a.json"], "unknown engine"),
+        (["--engine", "lbp", "-o", "no/where.json"], "does not exist"),
+        (["--engine", "jt", "--share", 0.02, "-o", "a.json"], "need no calibration"),
+    ],
+)
+def test_wrong_questions_are_refused(run, words, told) -> None:
+    assert told in run("calibrate", *words, code=1).stderr
+
+
+def test_marginals_show_set_band_and_what_is_promised(run, grid) -> None:
+    told = run("marginals", "grid.uai", "--engine", "lbp", "--level", 0.8).stdout
+    head = told.splitlines()[0]
+    assert "80 % set" in head
+    assert "80 % band" in head
+    for part in ("Sets: ", "Bands: ", "Like these: ", "with probability 80 %", "unfamiliarity"):
+        assert part in told
+
+
+def test_marginals_say_when_nothing_is_promised(run) -> None:
+    make("grid", "cold.uai", rows=5, columns=5, beta=9.0)
+    told = run("marginals", "cold.uai", "--engine", "lbp").stdout
+    assert "No guarantee: this model is unlike the calibration set" in told
+    assert "nearest group: spins on a lattice" in told
+    assert "90 % set" not in told
+    mf = run("marginals", "cold.uai", "--engine", "mf").stdout
+    assert "there is no calibration for this engine" in mf
+    assert "No bands: the engine has no estimate of its error." in mf
+
+
+def test_exact_answers_show_sets_when_a_level_is_asked_for(run, grid) -> None:
+    assert "set" not in run("marginals", "grid.uai").stdout.splitlines()[0]
+    told = run("marginals", "grid.uai", "--level", 0.9).stdout
+    assert "90 % set" in told.splitlines()[0]
+    assert "Exact: " in told
+
+
+def test_files_and_the_report_carry_sets_and_bands(run, grid) -> None:
+    words = ("marginals", "grid.uai", "--engine", "lbp", "--level", 0.8)
+    found = json.loads(run(*words, "--json").stdout)
+    assert found["guarantee"]["kind"] == "groups"
+    assert found["guarantee"]["level"] == 0.8
+    first = found["marginals"][0]
+    assert set(first["set"]) <= {"0", "1"}
+    low, high = first["band"]["0"]
+    assert low <= first["probabilities"]["0"] <= high
+    run(*words, "-o", "a.csv", "--report", "a.html")
+    head = Path("a.csv").read_text().splitlines()[0]
+    assert head.endswith("probability,in_set,band_low,band_high")
+    page = Path("a.html").read_text()
+    for part in ("80 % set", "Sets: ", "Reliability on the calibration models", "1: unlike them"):
+        assert part in page
+
+
+def test_parquet_has_them_too(run, grid) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    run("marginals", "grid.uai", "--engine", "lbp", "-o", "a.parquet")
+    assert {"in_set", "band_low", "band_high"} <= set(pq.read_table("a.parquet").column_names)
+
+
+def test_a_calibration_of_another_engine_is_refused_before_anything_runs(run, grid, file) -> None:
+    told = run("marginals", "grid.uai", "--calibration", file, code=1)
+    assert "was made for the engine lbp" in told.stderr
+    assert "variables" not in told.stderr
+    Path("bad.json").write_text("{}")
+    words = ("marginals", "grid.uai", "--engine", "lbp", "--calibration", "bad.json")
+    assert "no calibration file" in run(*words, code=1).stderr
+    own = run("marginals", "grid.uai", "--engine", "lbp", "--calibration", file).stdout
+    assert "guarantee" in own or "Like these" in own
+
+
+def test_python_holds_the_same(grid, file) -> None:
+    answer = icgi.marginals(grid, engine="lbp")
+    assert answer.sets(0.9).shape == answer.probs.shape
+    low, high = answer.bands(0.9)
+    assert ((low <= answer.probs) & (answer.probs <= high)).all()
+    assert str(answer.guarantee).startswith("Sets: ")
+    mine = icgi.calibrated(answer, file)
+    assert str(mine.guarantee) != str(answer.guarantee)
+    assert (mine.sets() is None) == str(mine.guarantee).startswith("No guarantee")
