@@ -15,7 +15,7 @@ from icgi.extras import require_extra
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.condition import Evidence
 from icgi.model.graph import FactorGraph, FloatArray, IntArray, state_names, variable_name
-from icgi.wording import did_you_mean, shown, some
+from icgi.wording import did_you_mean, harmless, shown, some
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +275,7 @@ class Answer:
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
-            writer.writerows(map(_harmless, row) for row in zip(*columns.values(), strict=True))
+            writer.writerows(map(harmless, row) for row in zip(*columns.values(), strict=True))
 
     def _save_parquet(self, path: Path) -> None:
         require_extra("pyarrow.parquet", "data", "writing .parquet")
@@ -324,14 +324,3 @@ def _locked(array: FloatArray) -> FloatArray:
     seen = np.asarray(array).view()  # the array itself may be somebody's to write to
     seen.flags.writeable = False
     return seen
-
-
-def _harmless(cell: Any) -> Any:
-    """Text that a spreadsheet would take for a formula gets an apostrophe; numbers may be."""
-    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell

@@ -1,11 +1,13 @@
 """The map: jobs that are not in the manifest yet are done, and written down as they come in."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from icgi.data.jobs.grouping import Grouping
 from icgi.data.jobs.job import FAILED, Bundle, Job, Question, Result, perform
-from icgi.data.jobs.manifest import Manifest
+from icgi.data.jobs.manifest import Line, Manifest
+from icgi.errors import IcgiError
 
 
 class Executor(Protocol):
@@ -30,44 +32,66 @@ class Serial:
 
 
 def run_jobs(
-    todo: Iterable[tuple[Job, Question, dict[str, Any]]],
+    todo: Iterable[tuple[Job, Question, Line]],
     manifest: Manifest,
     executor: Executor,
-    done: Callable[[dict[str, Any]], None] = lambda line: None,
+    done: Callable[[Line], None] = lambda line: None,
+    known: Callable[[Line], None] = lambda line: None,
     again: bool = False,
 ) -> int:
     """Do what the manifest does not know; returns how many. Stopping loses what is in flight.
 
-    Each job comes with words for its line (names, sizes), which are no part of its key. With
-    `again`, jobs that failed before are tried once more; `done` sees every line that is added.
+    Each job comes with words for its line (names, sizes), which are no part of its key; those of
+    finished jobs are renewed. With `again`, jobs that failed before are tried once more. `done`
+    sees every line that is added, `known` every one that was there, or that is the same job twice.
     """
     with manifest.writing():
         finished = manifest.finished()
-        known = {k for k, line in finished.items() if not (again and line["status"] == FAILED)}
-        words: dict[str, dict[str, Any]] = {}
+        if again:
+            finished = {k: line for k, line in finished.items() if line["status"] != FAILED}
+        words: dict[str, list[Line]] = {}  # of jobs on their way, more than one where asked twice
 
         def fresh() -> Iterator[tuple[Job, Question]]:
             for job, question, about in todo:
-                if job.key not in known:
-                    known.add(job.key)
-                    words[job.key] = about
+                if (key := job.key) in finished:
+                    known({**finished[key], **about})
+                elif key in words:
+                    words[key].append(about)
+                else:
+                    words[key] = [about]
                     yield job, question
 
-        count = 0
+        def take(result: Result) -> list[Line]:
+            grouping.learn(result)
+            key = result.job.key
+            line = finished[key] = {"key": key, **result.record}
+            return [{**line, **about} for about in words.pop(key)]
+
         grouping = Grouping(fresh())
         incoming = executor.results(grouping)
+        count = 0
+        untold: deque[tuple[Callable[[Line], None], Line]] = deque()
+
+        def tell() -> None:
+            while untold:
+                say, line = untold.popleft()
+                say(line)
+
         try:
             for results in incoming:
-                lines = []
-                for result in results:
-                    grouping.learn(result)
-                    key = result.job.key
-                    lines.append({"key": key, **words.pop(key), **result.record})
-                manifest.append(lines)
+                lines = [take(result) for result in results]
+                for first, *twins in lines:
+                    untold.append((done, first))
+                    untold.extend((known, twin) for twin in twins)
+                try:
+                    manifest.append(first for first, *_ in lines)
+                except IcgiError:
+                    untold.clear()
+                    raise
                 count += len(lines)
-                for line in lines:
-                    done(line)
+                tell()
         finally:
+            tell()  # an interrupt may come between writing a line and saying so
             close = getattr(incoming, "close", None)
             if close is not None:
                 close()
