@@ -8,6 +8,7 @@ import typer
 
 from icgi.cli import (
     batch,
+    bench,
     check,
     data,
     demo,
@@ -47,7 +48,8 @@ def _version(
         raise typer.Exit
 
 
-for verb in (marginals, batch, info, check, engines, generate, label, data, train, demo, uai):
+VERBS = (marginals, batch, bench, info, check, engines, generate, label, data, train, demo, uai)
+for verb in VERBS:
     app.command(verb.__name__.rpartition(".")[2], epilog=EXIT_CODES)(verb.run)
 
 

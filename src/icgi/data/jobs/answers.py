@@ -16,7 +16,7 @@ from icgi.data.jobs.job import Job, Question, cores
 from icgi.engines import parse_engine
 from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.metrics import hellinger, kl, l1, uai_2022_score
-from icgi.model.graph import FloatArray
+from icgi.model.graph import FloatArray, IntArray
 
 WORK = "icgi.data.jobs.answers:answer"
 
@@ -49,6 +49,13 @@ def answer(
     identity: str = "",
 ) -> dict[str, Any]:
     """Line of one answer: how it ended, what it cost, and its errors where there is a reference."""
+    return ask(question, engine, seed, seconds, table_bytes)[1]
+
+
+def ask(
+    question: Question, engine: str, seed: int, seconds: float | None, table_bytes: int
+) -> tuple[Marginals, dict[str, Any]]:
+    """Answer of an engine, and its line."""
     made = alone(parse_engine(engine))
     budget = Budget(seconds=math.inf if seconds is None else seconds, table_bytes=table_bytes)
     began = clock.now()
@@ -62,7 +69,7 @@ def answer(
         "expected": expected_error(question, found, engine, spent),
         "note": found.note,
     }
-    return line | errors(question, found.probs)
+    return found, line | errors(question, found.probs)
 
 
 def alone(engine: Engine) -> Engine:
@@ -73,7 +80,7 @@ def alone(engine: Engine) -> Engine:
     return engine
 
 
-def free_variables(question: Question) -> FloatArray:
+def free_variables(question: Question) -> IntArray:
     """Variables that are not observed: those that errors are taken over."""
     return np.setdiff1d(np.arange(question.model.n_variables), list(question.evidence))
 
