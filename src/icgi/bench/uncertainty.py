@@ -186,10 +186,11 @@ def grids(run: Run) -> list[Grid]:
         for column, weighted in itertools.product(run.table.columns, (False, True)):
             name = f"{column.title} weighted" if weighted else column.title
             found = _measured(lines, row, column, weighted)
-            if isinstance(found, str):
-                rows.append((name, *["–"] * 7, reasons.get(column.title, found)[:140]))
-                continue
             cells = [_cell(run, row, column, weighted, key, found) for key, _ in _METRICS]
+            if isinstance(found, str):
+                reason = reasons.get(column.title, found)[:140]
+                rows.append((name, *cells, "–", "–", reason))
+                continue
             note = f"{found.everything} of {found.graphs} without a guarantee: sets hold all states"
             rows.append((
                 name, *cells, number(found.coverage_sd, 3),
@@ -213,11 +214,13 @@ def grids(run: Run) -> list[Grid]:
 
 def _measured(lines: Sequence[Line], row: Row, column: Column, weighted: bool) -> Measured | str:
     regime = REGIMES[row.group]
+    sources = {CALIBRATION: regime.calibrated_on, TEST: regime.data}
     parts: dict[str, list[_Graph]] = {CALIBRATION: [], TEST: []}
     for line in lines:
-        same = line.get("group") == regime.data and line.get("column") == column.title
-        if same and "ours" in line:
-            parts[line["part"]].append(_Graph.of(line))
+        if line.get("column") == column.title and "ours" in line:
+            for part, source in sources.items():
+                if line["part"] == part and line["group"] == source:
+                    parts[part].append(_Graph.of(line))
     if not parts[CALIBRATION] or not parts[TEST]:
         refused = [
             line["message"] for line in lines
@@ -233,7 +236,9 @@ def _claim(run: Run, row: Row, column: Column, weighted: bool, key: str) -> floa
     return run.table.claims.get((row.claimed_as, key, name))
 
 
-def _cell(run: Run, row: Row, column: Column, weighted: bool, key: str, found: Measured) -> str:
+def _cell(
+    run: Run, row: Row, column: Column, weighted: bool, key: str, found: Measured | str
+) -> str:
     claim = _claim(run, row, column, weighted, key)
     told = "" if claim is None else f"[{claim if isinstance(claim, str) else number(claim)}] "
-    return told + number(getattr(found, key))
+    return told + ("–" if isinstance(found, str) else number(getattr(found, key)))

@@ -4,32 +4,16 @@ import os
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import works
 
 from icgi.data.jobs.grouping import Grouping
 from icgi.data.jobs.job import Bundle, Job, Result, perform
-from icgi.data.jobs.manifest import Manifest, whole
+from icgi.data.jobs.manifest import whole
 from icgi.data.jobs.processes import Processes
 from icgi.data.jobs.run import Serial, run_jobs
 from icgi.errors import IcgiError
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers inherit where to look for modules."""
-    here = str(Path(__file__).parent)
-    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    monkeypatch.syspath_prepend(here)
-    assert here in sys.path
-
-
-@pytest.fixture
-def manifest(tmp_path: Path) -> Manifest:
-    return Manifest(tmp_path / "run" / "jobs.jsonl")
 
 
 def test_a_key_depends_on_everything_a_result_depends_on() -> None:

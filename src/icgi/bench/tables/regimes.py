@@ -12,12 +12,13 @@ class Regime:
 
     data: str
     alpha: float
+    calibrated_on: str  # data set whose calibration graphs are used
 
 
 REGIMES: dict[str, Regime] = {
-    "UAI α=0.05": Regime("UAI", 0.05),
-    "UAI α=0.2": Regime("UAI", 0.2),
-    "SK β=2 α=0.1": Regime("SK β=2", 0.1),
-    "EA 3D α=0.1": Regime("EA 3D", 0.1),
-    "Proteins α=0.2": Regime("Proteins", 0.2),
+    "UAI α=0.05": Regime("UAI", 0.05, "UAI"),
+    "UAI α=0.2": Regime("UAI", 0.2, "UAI"),
+    "SK β=2 α=0.1": Regime("SK β=2", 0.1, "SK β=2"),
+    "EA 3D α=0.1": Regime("EA 3D", 0.1, "EA 3D"),
+    "Proteins α=0.2": Regime("Proteins", 0.2, "UAI"),
 }

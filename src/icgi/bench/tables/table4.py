@@ -40,24 +40,22 @@ def _glasses(n: int, length: int, calibration: int, test: int) -> list[Case]:
 
 
 def _real() -> list[Case]:
-    """Published instances: every second of a family calibrates, proteins by all other families."""
+    """Published instances: every second of a family calibrates, and the proteins too."""
     if data_folder() is None:
         return _stand_ins()
     uai = published(
         lambda i: UAI if i.family in FAMILIES_OF_THE_PAPER and i.has_reference else None
     )
     chains = published(lambda i: CHAINS if i.family in PROTEINS and i.has_reference else None)
-    others = [replace(case, group=CHAINS) for case in uai[::2]]
     halves = _marked(uai[::2], CALIBRATION) + _marked(uai[1::2], TEST)
-    return halves + _marked(others, CALIBRATION) + _marked(chains, TEST)
+    return halves + _marked(chains, TEST)
 
 
 def _stand_ins() -> list[Case]:
     uai = shipped(lambda each: UAI if each.identity.family in ("factor", "csp") else None, 8)
     chains = shipped(lambda each: CHAINS if each.identity.family == "potts" else None, 2)
-    others = [replace(case, group=CHAINS) for case in uai[::2]]
     halves = _marked(uai[::2], CALIBRATION) + _marked(uai[1::2], TEST)
-    return halves + _marked(others, CALIBRATION) + _marked(chains, TEST)
+    return halves + _marked(chains, TEST)
 
 
 def _all(n: int, length: int, calibration: int, test: int, stand_ins: bool = False) -> list[Case]:
