@@ -123,8 +123,8 @@ def test_numbers_keep_the_digits_that_matter() -> None:
 def graphs(rng: np.random.Generator, count: int, noise: float, shift: float = 0.0) -> list:
     made = []
     for _ in range(count):
-        logit = rng.normal(0, 2, 40)
-        seen = logit + rng.normal(0, noise, 40)
+        logit = rng.normal(0, 2, 12)
+        seen = logit + rng.normal(0, noise, 12)
         ours, truth = (1 / (1 + np.exp(-np.stack([x, -x], 1))) for x in (seen, logit))
         features = np.array([rng.normal(shift), noise])
         made.append(uncertainty._Graph(ours, truth, features, 1.0, True))
@@ -163,12 +163,12 @@ def test_few_calibration_graphs_cannot_promise_much() -> None:
 
 def test_weights_follow_a_shift_and_n_eff_says_what_is_left() -> None:
     rng = np.random.default_rng(3)
-    home, away = graphs(rng, 80, 0.5), graphs(rng, 80, 0.5, shift=2.0)
-    same = graphs(rng, 80, 0.5)
+    home, away = graphs(rng, 50, 0.5), graphs(rng, 50, 0.5, shift=2.0)
+    same = graphs(rng, 50, 0.5)
     near = uncertainty.measure(home, same, 0.1, True)
     far = uncertainty.measure(home, away, 0.1, True)
     assert far.n_eff < 0.6 * near.n_eff
-    assert near.n_eff <= 80
+    assert near.n_eff <= 50
     seen = np.stack([g.features for g in home]), np.stack([g.features for g in away])
     told = uncertainty.classifier(*seen)
-    assert told[:80].mean() < 0.3 < 0.7 < told[80:].mean()
+    assert told[:50].mean() < 0.3 < 0.7 < told[50:].mean()

@@ -148,9 +148,11 @@ def measure(
         seen = [np.stack([g.features for g in part]) for part in (calibration, test)]
         ratios = density_ratio(classifier(*seen))
         weights, own = ratios[: len(calibration)], ratios[len(calibration) :]
+    # equal weights have equal thresholds
+    found = {w: hierarchical_quantile(atoms, weights, w, alpha) for w in set(own.tolist())}
     covered, sizes, everything = [], [], 0
     for graph, weight in zip(test, own.tolist(), strict=True):
-        threshold = hierarchical_quantile(atoms, weights, weight, alpha)
+        threshold = found[weight]
         everything += math.isinf(threshold)
         possible = np.ones(graph.ours.shape, bool)
         rng = np.random.default_rng(0)

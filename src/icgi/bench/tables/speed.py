@@ -35,7 +35,8 @@ def _column(title: str, engine: str, sweeps: int | None = None) -> Column:
 
 
 def _ttve(rank: int) -> Column:
-    options = f"rank={rank},max_rank={rank},exact_entries=0,steps=0"
+    once = "exact_entries=0,steps=0,escalate=false,halving=false,samples=0"
+    options = f"rank={rank},max_rank={rank},{once}"
     return _column(f"ttve rank {rank}", f"ttve:{options}")
 
 
