@@ -1,15 +1,18 @@
 import itertools
 import json
 import os
+import pickle
 import sys
 import time
 from collections import Counter
 
+import numpy as np
 import pytest
 import works
 
+import zoo
 from icgi.data.jobs.grouping import Grouping
-from icgi.data.jobs.job import Bundle, Job, Result, perform
+from icgi.data.jobs.job import Bundle, Job, Question, Result, perform
 from icgi.data.jobs.manifest import whole
 from icgi.data.jobs.processes import Processes
 from icgi.data.jobs.run import Serial, run_jobs
@@ -30,6 +33,20 @@ def test_a_key_depends_on_everything_a_result_depends_on() -> None:
     observed = works.Question("q1", first.model, {0: 1})
     assert observed.digest != first.digest
     assert works.Question("another name", first.model).digest == first.digest
+
+
+@pytest.mark.parametrize("name", zoo.MODELS)
+def test_a_question_travels_unchanged(name: str) -> None:
+    model = zoo.MODELS[name]
+    reference = np.full((model.n_variables, model.max_states), 0.25)
+    sent = Question(name, model, {0: 0}, reference, 0.5)
+    got = pickle.loads(pickle.dumps(sent))
+    assert got.digest == sent.digest
+    assert Question("fresh", got.model, got.evidence).digest == sent.digest
+    assert (got.name, got.evidence, got.reference_error) == (name, {0: 0}, 0.5)
+    assert got.model.scopes == model.scopes
+    assert not any(table.flags.writeable for table in got.model.log_tables)
+    np.testing.assert_array_equal(got.reference, reference)
 
 
 @pytest.mark.parametrize("executor", [Serial(), Processes(2)], ids=["serial", "processes"])
