@@ -3,8 +3,8 @@
     python benchmarks/batches.py [--count 2000] [--workers 1] [--cluster here]
 
 The same jobs are done in a loop in this process, which is what they cost; then through the map,
-with keys, handing over and the journal. The overhead is what the map takes over the loop, less one; the
-start of the workers is measured with one job for each and left out. On a busy machine only the
+with keys, handing over and the journal. The overhead is what the map takes over the loop, less one;
+the start of the workers is measured with one job for each and left out. On a busy machine only the
 seconds of processors mean something (those of a cluster's own processes are not seen).
 """
 

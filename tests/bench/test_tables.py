@@ -5,10 +5,12 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from icgi.bench import cases
+import icgi
+from icgi.bench import cases, references
 from icgi.bench.available import trouble
 from icgi.bench.render import grids_of, markdown, spreadsheet
 from icgi.bench.runner import Run, run_table
@@ -17,8 +19,11 @@ from icgi.bench.tables import TABLES
 from icgi.bench.tables.regimes import REGIMES
 from icgi.bench.tables.sizes import GROWING
 from icgi.cli import app
+from icgi.data.families import FAMILIES
+from icgi.data.jobs.job import Question
 from icgi.data.jobs.run import Serial
 from icgi.data.splits import Draw, Role, stratified
+from icgi.errors import IcgiError
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +116,29 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_table(run, Serial(), stop, only=("jt", "lbp"))
     assert run_table(run, Serial(), only=("jt", "lbp")) == 2 * len(run.scale.cases()) - 3
+
+
+def test_rows_can_be_chosen(tmp_path: Path) -> None:
+    run = Run(TABLES["speed"], "smoke", tmp_path)
+    assert run_table(run, Serial(), only=("jt",), rows=("trees", "Potts")) == 4
+    with pytest.raises(IcgiError, match="no row has 'moon'"):
+        run.cases(("moon",))
+
+
+def test_sampled_references_are_as_good_as_they_say_and_the_same_again() -> None:
+    model = FAMILIES["sk"].sample(np.random.default_rng(3), n=12, beta=1.0, h=0.5)
+    question = Question("sk", model)
+    settings = {"sweeps": 2000, "seconds": 60.0, "second": "ttve", "log2_table": 1.0}
+    line = references.made(question, **settings)
+    truth = icgi.marginals(model, engine="enumerate").probs
+    assert line["method"] == "pt"
+    assert np.abs(np.array(line["probs"]) - truth).sum(1).mean() < 5 * line["error"]
+    assert line["second_apart"] < 5 * line["error"]
+    assert line["apart"] > 0
+    assert references.made(question, **settings)["probs"] == line["probs"]
+    exact = references.made(question, **{**settings, "log2_table": 20.0})
+    assert (exact["method"], exact["error"]) == ("exact", 0.0)
+    assert np.abs(np.array(exact["probs"]) - truth).max() < 1e-7
 
 
 def test_render_writes_a_page_of_every_run(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Reference marginals of models that come without: made once, kept as lines, their error printed.
 
-Exact where tables or planarity allow it. Else two runs of tempering from different seeds, whose
-mean is the reference, and a second method beside it where one has an answer.
+Exact where that fits (by width, structure or planarity). Else two runs of tempering from different
+seeds, whose mean is the reference, and a second method beside it where one has an answer. Runs are
+bounded by sweeps, so that a reference does not depend on how busy a machine was.
 """
 
 import math
@@ -16,11 +17,9 @@ from icgi.bench.table import Case, References
 from icgi.data.jobs.job import REFUSED, Job, Question
 from icgi.data.jobs.manifest import Line, Manifest
 from icgi.data.jobs.run import Executor, run_jobs
-from icgi.data.labels import Labelling, label
-from icgi.data.records import Label
 from icgi.engines import parse_engine
-from icgi.errors import IcgiError
-from icgi.inference import Budget, infer
+from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.inference import Budget, Marginals, infer
 from icgi.metrics import mean_absolute_error
 from icgi.model.graph import FloatArray
 from icgi.sampling.tempering import ParallelTempering
@@ -31,22 +30,26 @@ SEEDS = (20261, 20262)
 
 
 def made(
-    question: Question, seconds: float, std_error: float, second: str, log2_table: float
+    question: Question, sweeps: int, seconds: float, second: str, log2_table: float
 ) -> dict[str, Any]:
     """Line of one reference: marginals, how they were obtained, and how sure they are."""
     began = clock.now()
-    tempering = ParallelTempering(threads=1)
-    settings = Labelling(
-        log2_table=log2_table, std_error=std_error, seconds=seconds / 2, tempering=tempering
-    )
-    runs = [label(question.model, settings, _rng(0), question.evidence)]
-    line: dict[str, Any] = {"status": "done", "method": runs[0].method, "error": 0.0}
-    probs = runs[0].probs
-    if runs[0].std_error is not None:
-        runs.append(label(question.model, settings, _rng(1), question.evidence))
+    bytes_of_tables = 8 * int(2**log2_table)
+    try:
+        exact = parse_engine("exact")
+        whole = Budget(table_bytes=bytes_of_tables)
+        probs = infer(question.model, question.evidence, exact, whole, _rng(0)).probs
+        line: dict[str, Any] = {"status": "done", "method": "exact", "error": 0.0}
+    except (BudgetError, UnsupportedModelError):
+        budget = Budget(sweeps, seconds, bytes_of_tables)
+        tempering = ParallelTempering(threads=1)
+        runs = [
+            infer(question.model, question.evidence, tempering, budget, _rng(k)) for k in (0, 1)
+        ]
         probs = np.asarray((runs[0].probs + runs[1].probs) / 2)
         apart = mean_absolute_error(runs[0].probs, runs[1].probs)
-        line |= {"error": _error(runs, apart), "apart": apart, "rhat": max(r.r_hat for r in runs)}
+        line = {"status": "done", "method": "pt", "error": _error(runs, apart), "apart": apart}
+        line |= {"rhat": max(float(run.stats.get("rhat", math.inf)) for run in runs)}
         line |= _second(question, second, seconds, probs)
     rows = [row[:card] for row, card in zip(probs, question.model.cards.tolist(), strict=True)]
     kept = [[round(float(p), DIGITS) for p in row] for row in rows]
@@ -57,7 +60,7 @@ def _rng(run: int) -> np.random.Generator:
     return np.random.default_rng(SEEDS[run])
 
 
-def _error(runs: list[Label], apart: float) -> float:
+def _error(runs: list[Marginals], apart: float) -> float:
     """Standard error of the mean L1 of two runs: what they state, or half of what they differ."""
     stated = [float(r.std_error.sum(1).mean()) for r in runs if r.std_error is not None]
     return max(math.hypot(*stated) / len(runs), apart / 2)
@@ -70,7 +73,7 @@ def _second(question: Question, engine: str, seconds: float, probs: FloatArray) 
             question.model, question.evidence, made, Budget(seconds=seconds, table_bytes=2**31),
             _rng(0),
         )  # fmt: skip
-    except IcgiError as refusal:
+    except (BudgetError, UnsupportedModelError) as refusal:
         return {"second": engine, "second_status": REFUSED, "second_message": str(refusal)[:200]}
     return {
         "second": engine,

@@ -42,6 +42,15 @@ class Run:
         """Lines of references, shared by all tables of a scale."""
         return Manifest(self.folder / f"references-{self.scale_name}.jsonl")
 
+    def cases(self, rows: tuple[str, ...] = ()) -> list[Case]:
+        """Models of all rows, or of those whose name has one of the words."""
+        found = self.scale.cases()
+        chosen = [c for c in found if not rows or any(word in c.group for word in rows)]
+        if not chosen:
+            named = ", ".join(row.group for row in self.scale.rows)
+            raise IcgiError(f"no row has {' or '.join(map(repr, rows))} in its name: {named}")
+        return chosen
+
     def lines(self) -> list[Line]:
         """Answers, and for each engine that was not available the reason."""
         return list(self.manifest.finished().values())
@@ -61,15 +70,19 @@ def run_table(
     known: Callable[[Line], None] = lambda line: None,
     say: Callable[[str], None] = lambda text: None,
     only: tuple[str, ...] = (),
+    rows: tuple[str, ...] = (),
     again: bool = False,
 ) -> int:
-    """Add the lines that are missing; returns how many. `only` names the columns to ask."""
+    """Add the lines that are missing; returns how many.
+
+    `only` names the columns to ask, `rows` words that a row's name has to have one of.
+    """
     columns = [c for c in run.table.columns if not only or c.title in only]
     unknown = set(only) - {c.title for c in columns}
     if unknown:
         titles = ", ".join(c.title for c in run.table.columns)
         raise IcgiError(f"no column {', '.join(sorted(unknown))}; there are: {titles}")
-    cases = run.scale.cases()
+    cases = run.cases(rows)
     _note_missing(run, columns)
     say(f"{run.table.name}: references of {len(cases)} models")
     make_references(

@@ -177,7 +177,7 @@ def references(run: Run) -> list[Grid]:
             "References",
             ("model", "method", "standard error", "two runs apart", "second method"),
             tuple(rows),
-            "Computed here where none is published: exact (`jt`, `pfaffian`), else the mean of two "
+            "Computed here where none is published: exact where that fits, else the mean of two "
             "runs of `pt` from different seeds. All distances are mean L1 over variables.",
         )
     ]

@@ -64,10 +64,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """How far references go: exact where tables fit, else tempering to a standard error."""
+    """How far references go: exact where tables fit, else two runs of tempering."""
 
-    seconds: float = 60.0  # of tempering, for each model
-    std_error: float = 0.002
+    sweeps: int = 20_000  # of each run
+    seconds: float = 600.0  # after which a run is cut short, and of the second engine
     second: str = "ttve"  # engine that is asked as well where the first is sampled
     log2_table: float = 26.0
 

@@ -47,6 +47,15 @@ def run(
             show_default="all",
         ),
     ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--row",
+            metavar="TEXT",
+            help="Run only rows with this in their name; repeat for more.",
+            show_default="all",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -86,7 +95,7 @@ def run(
         output.check_writable(out)
     wanted = Run(TABLES[table], scale, folder)
     if not show:
-        _run(wanted, tuple(method or ()), workers, cluster, again, quiet)
+        _run(wanted, tuple(method or ()), tuple(row or ()), workers, cluster, again, quiet)
     if out is not None:
         _write(wanted, out)
     if not quiet:
@@ -96,6 +105,7 @@ def run(
 def _run(
     wanted: "Run",
     only: tuple[str, ...],
+    rows: tuple[str, ...],
     workers: int | None,
     cluster: str | None,
     again: bool,
@@ -104,7 +114,7 @@ def _run(
     from icgi.bench.runner import run_table
     from icgi.data.jobs.executors import executor
 
-    total = wanted.expected(len(wanted.scale.cases()), only)
+    total = wanted.expected(len(wanted.cases(rows)), only)
     with Progress(total, "answers", quiet) as watch:
         try:
             run_table(
@@ -114,6 +124,7 @@ def _run(
                 lambda line: watch.known(),
                 lambda text: output.note(text, quiet),
                 only,
+                rows,
                 again,
             )
         except KeyboardInterrupt:

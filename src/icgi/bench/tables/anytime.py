@@ -39,16 +39,16 @@ TABLE = Table(
     scales={
         "smoke": Scale(
             partial(_cases, 10, 12, 2, False), _rows(10, 12, 2), seconds=(0.05, 0.1),
-            references=References(seconds=1.0),
+            references=References(sweeps=500),
         ),
         "small": Scale(
             partial(_cases, 100, 200, 6, True), _rows(100, 200, 6), seconds=(0.3, 1.0, 3.0, 10.0),
-            references=References(seconds=120.0, std_error=0.001),
+            references=References(sweeps=50_000),
         ),
         "paper": Scale(
             partial(_cases, 500, 1000, 12, True), _rows(500, 1000, 12),
             seconds=(1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
-            references=References(seconds=7200.0, std_error=0.0005),
+            references=References(sweeps=1_000_000, seconds=36000.0),
         ),
     },
     summary="icgi.bench.curves:over_time",

@@ -44,10 +44,10 @@ TABLE = Table(
         _column("ttve", *TTVE.engines),
     ),
     scales={
-        "smoke": Scale(partial(_cases, 10, 1), _ROWS, (0.2,), references=References(1.0)),
-        "small": Scale(partial(_cases, 50, 5), _ROWS, (20.0,), references=References(40.0)),
+        "smoke": Scale(partial(_cases, 10, 1), _ROWS, (0.2,), references=References(500)),
+        "small": Scale(partial(_cases, 50, 5), _ROWS, (20.0,), references=References()),
         "paper": Scale(
-            partial(_cases, 200, 20), _ROWS, (60.0,), SEEDS, References(600.0, 0.001)
+            partial(_cases, 200, 20), _ROWS, (60.0,), SEEDS, References(200_000, 3600.0)
         ),
     },
     claims=claims.ABLATION,
