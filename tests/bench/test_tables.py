@@ -129,6 +129,7 @@ def test_sampled_references_are_as_good_as_they_say_and_the_same_again() -> None
     model = FAMILIES["sk"].sample(np.random.default_rng(3), n=12, beta=1.0, h=0.5)
     question = Question("sk", model)
     settings = {"sweeps": 2000, "seconds": 60.0, "second": "ttve", "log2_table": 1.0}
+    settings["second_seconds"] = 20.0
     line = references.made(question, **settings)
     truth = icgi.marginals(model, engine="enumerate").probs
     assert line["method"] == "pt"
@@ -203,6 +204,13 @@ def test_draws_of_a_table_are_other_models_than_those_of_other_roles() -> None:
     digests = {case.load().digest for case in [*one, *other]}
     assert len(digests) == 4
     assert one[0].load().digest == one[0].load().digest
+
+
+def test_every_table_is_in_the_docs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "bench.md").read_text()
+    assert all(f"| `{name}` |" in text for name in TABLES)
+    families = set(cases.FAMILIES_OF_THE_PAPER.values())
+    assert all(f"| {family} |" in text for family in families)
 
 
 def test_sizes_are_the_papers() -> None:

@@ -67,8 +67,9 @@ class References:
     """How far references go: exact where tables fit, else two runs of tempering."""
 
     sweeps: int = 20_000  # of each run
-    seconds: float = 600.0  # after which a run is cut short, and of the second engine
+    seconds: float = 3600.0  # after which a run is cut short, busy machine or not
     second: str = "ttve"  # engine that is asked as well where the first is sampled
+    second_seconds: float = 30.0
     log2_table: float = 26.0
 
 

@@ -70,11 +70,11 @@ TABLE = Table(
     scales={
         "smoke": Scale(_stand_ins, _ROWS, seconds=(0.1,), references=None),
         "small": Scale(
-            _listed, _ROWS, seconds=(20.0,), references=References(log2_table=29.0)
+            _listed, _ROWS, seconds=(20.0,), references=References(log2_table=27.0)
         ),
         "paper": Scale(
             _listed, _ROWS, seconds=(20.0, 1200.0),
-            references=References(200_000, 36000.0, log2_table=30.0), memory=8 * 10**9,
+            references=References(200_000, 36000.0, log2_table=29.0), memory=8 * 10**9,
         ),
     },
     summary="icgi.bench.competition:grids",
