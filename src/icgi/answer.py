@@ -27,6 +27,7 @@ from icgi.model.graph import (
     variable_name,
 )
 from icgi.randomness import generator
+from icgi.wording import harmless
 
 
 class Promise(Protocol):
@@ -415,14 +416,3 @@ def _locked(array: FloatArray) -> FloatArray:
     seen = np.asarray(array).view()  # the array itself may be somebody's to write to
     seen.flags.writeable = False
     return seen
-
-
-def harmless(cell: Any) -> Any:
-    """Text that a spreadsheet would take for a formula gets an apostrophe; numbers may be."""
-    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell

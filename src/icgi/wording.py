@@ -3,6 +3,7 @@
 import difflib
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
 # Control characters, halves of characters, separators of lines and paragraphs.
 _UNSEEN = ("Cc", "Cs", "Zl", "Zp")
@@ -40,3 +41,14 @@ def some(words: Iterable[str], most: int = 12) -> str:
     listed = list(words)
     rest = f", … ({len(listed) - most} more)" if len(listed) > most else ""
     return ", ".join(map(shown, listed[:most])) + rest
+
+
+def harmless(cell: Any) -> Any:
+    """Text that a spreadsheet would take for a formula gets an apostrophe; numbers may be."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

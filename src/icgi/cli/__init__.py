@@ -7,6 +7,8 @@ import sys
 import typer
 
 from icgi.cli import (
+    batch,
+    bench,
     calibrate,
     check,
     convert,
@@ -52,10 +54,11 @@ def _version(
         raise typer.Exit
 
 
-for verb in (
-    marginals, mpe, sample, explain, scan, info, check, convert, engines, generate, label,
-    calibrate, data, train, demo, uai,
-):  # fmt: skip
+VERBS = (
+    marginals, batch, bench, mpe, sample, explain, scan, info, check, convert, engines, generate,
+    label, calibrate, data, train, demo, uai,
+)  # fmt: skip
+for verb in VERBS:
     app.command(verb.__name__.rpartition(".")[2], epilog=EXIT_CODES)(verb.run)
 
 

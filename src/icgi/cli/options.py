@@ -91,6 +91,19 @@ Memory: TypeAlias = Annotated[
         "--memory", metavar="SIZE", help="Memory for tables: 500M, 4G (10⁹ bytes each), 4GiB (2³⁰)."
     ),
 ]
+Workers: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--workers", metavar="N", min=1, help="Processes.", show_default="cores"),
+]
+Cluster: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="PLACE",
+        help="Where jobs are done: here, serial, ray://HOST:PORT, ray, slurm.",
+        show_default="here",
+    ),
+]
 Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object instead of text.")
 ]

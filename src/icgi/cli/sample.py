@@ -105,8 +105,8 @@ def _described(drawn: "Samples") -> str:
 
 
 def _write(file: Any, model: "FactorGraph", drawn: "Samples") -> None:
-    from icgi.answer import harmless
     from icgi.model.graph import state_names, variable_name
+    from icgi.wording import harmless
 
     weighted = drawn.how == "ttve"
     states = [state_names(model, i) for i in range(model.n_variables)]

@@ -21,9 +21,12 @@ NAME = "writer.lock"
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Be the only writer of a folder; refuse at once where there is another, saying who."""
-    path = folder / NAME
+def writing(folder: Path, name: str = NAME) -> Iterator[None]:
+    """Be the only writer of a folder; refuse at once where there is another, saying who.
+
+    With another name, only of what it stands for in the folder.
+    """
+    path = folder / name
     file = _acquire(path)
     try:
         _sign(file)
@@ -32,10 +35,10 @@ def writing(folder: Path) -> Iterator[None]:
         _release(file, path)
 
 
-def holder(folder: Path) -> str:
+def holder(folder: Path, name: str = NAME) -> str:
     """Who wrote the lock file last, in words."""
     try:
-        with (folder / NAME).open("rb") as file:
+        with (folder / name).open("rb") as file:
             found = json.loads(file.read(4096))
         who = f"process {int(found['pid'])} on {found['host']!s}"
         return shown(f"{who}, since {found['since']!s} ({found['command']!s})")
@@ -63,9 +66,10 @@ def _acquire(path: Path) -> int:
                     f"{path} cannot be locked ({error.strerror}); two writers at once would damage "
                     "the set, so copy it to a disk whose files can be locked"
                 ) from error
+            who = holder(path.parent, path.name)
             raise IcgiError(
-                f"{path.parent} is being written by {holder(path.parent)}; wait until that is "
-                "done, or stop it, and run again"
+                f"{path.parent} is being written by {who}; wait until that is done, or stop it, "
+                "and run again"
             ) from error
         os.close(file)
 

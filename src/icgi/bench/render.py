@@ -1,0 +1,90 @@
+"""Grids as Markdown and as rows for a spreadsheet."""
+
+import csv
+import importlib
+import io
+from collections import Counter
+from collections.abc import Sequence
+
+from icgi import __version__
+from icgi.bench.runner import UNAVAILABLE, Run
+from icgi.bench.summary import Grid
+from icgi.data.jobs.job import FAILED, REFUSED
+
+LEGEND = (
+    "A cell is `[claim of the paper] measurement`: mean over graphs (seeds averaged first) ± "
+    "standard deviation over graphs, with the median where the mean is skewed. **Bold**: the best "
+    "of a row and what no reference can tell from it. *Not converged* counts answers whose engine "
+    "says so. *Seconds* is the median of an answer. A method that cannot be asked says why."
+)
+
+
+def grids_of(run: Run) -> list[Grid]:
+    """What the table of a run shows."""
+    module, _, name = run.table.summary.partition(":")
+    made: list[Grid] = getattr(importlib.import_module(module), name)(run)
+    return made
+
+
+def markdown(run: Run) -> str:
+    """Page of one table at one scale."""
+    table = run.table
+    out = [f"# {table.title}", ""]
+    out += [f"{_facts(run)}", "", LEGEND, ""]
+    out += [f"* {note}" for note in table.notes]
+    for grid in grids_of(run):
+        out += ["", f"{'#' * grid.level} {grid.title}", ""]
+        if grid.note:
+            out += [grid.note, ""]
+        out.append("| " + " | ".join(grid.header) + " |")
+        out.append("|---" * len(grid.header) + "|")
+        out += ["| " + " | ".join(map(_escaped, row)) + " |" for row in grid.rows]
+    return "\n".join(out) + "\n"
+
+
+def index(runs: Sequence[Run]) -> str:
+    """Page that lists the pages of all runs, with how many answers and how many did not end."""
+    out = ["# Tables of the paper, as measured here", "", LEGEND, ""]
+    out += [
+        "| table | scale | answers | no answer | engines not available |",
+        "|---|---|---|---|---|",
+    ]
+    for run in runs:
+        lines = run.lines()
+        answers = [line for line in lines if "case" in line]
+        none = sum(line["status"] in (REFUSED, FAILED) for line in answers)
+        missing = [f"`{x['engine']}`" for x in lines if x["status"] == UNAVAILABLE]
+        name = f"{run.table.name}-{run.scale_name}.md"
+        cells = (f"{len(answers)}", f"{none}", ", ".join(dict.fromkeys(missing)) or "–")
+        out.append(
+            f"| [{run.table.title}]({name}) | {run.scale_name} | " + " | ".join(cells) + " |"
+        )
+    return "\n".join([*out, "", "Written by `icgi bench render`; see [bench.md](../bench.md).", ""])
+
+
+def _facts(run: Run) -> str:
+    answers = [line for line in run.lines() if "case" in line]
+    hardware = Counter(line["hardware"] for line in answers)
+    limits = ", ".join(f"{s:g} s" for s in run.scale.seconds)
+    machines = "; ".join(name for name, _ in hardware.most_common()) or "no machine yet"
+    versions = ", ".join(sorted({line["version"] for line in answers})) or __version__
+    return (
+        f"`icgi bench {run.table.name} --scale {run.scale_name}` ({run.table.source} of the "
+        f"paper), {len(answers)} answers of at most {limits} each; icgi {versions}; {machines}. "
+        f"Lines: `{run.manifest.path.name}`."
+    )
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")
+
+
+def spreadsheet(run: Run) -> str:
+    """Numbers of all grids as .csv, one row for each method and metric."""
+    records = [record for grid in grids_of(run) for record in grid.records]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    file = io.StringIO()
+    writer = csv.DictWriter(file, names)
+    writer.writeheader()
+    writer.writerows(records)
+    return file.getvalue()

@@ -1,0 +1,159 @@
+"""Table → lines: references first, then every column on every case, through the resumable map."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from icgi import __version__
+from icgi.bench.available import identity, trouble
+from icgi.bench.references import make_references, with_references
+from icgi.bench.table import Case, Column, Scale, ScaleName, Table
+from icgi.data.jobs import answers
+from icgi.data.jobs.job import Job, Question
+from icgi.data.jobs.manifest import Line, Manifest
+from icgi.data.jobs.run import Executor, run_jobs
+from icgi.errors import IcgiError
+
+UNAVAILABLE = "not available"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A table at a scale, and where its lines are."""
+
+    table: Table
+    scale_name: ScaleName
+    folder: Path
+
+    @property
+    def scale(self) -> Scale:
+        """How much is run."""
+        return self.table.scales[self.scale_name]
+
+    @property
+    def manifest(self) -> Manifest:
+        """Lines of answers."""
+        return Manifest(self.folder / f"{self.table.name}-{self.scale_name}.jsonl")
+
+    @property
+    def references(self) -> Manifest:
+        """Lines of references, shared by all tables of a scale."""
+        return Manifest(self.folder / f"references-{self.scale_name}.jsonl")
+
+    def cases(self, rows: tuple[str, ...] = ()) -> list[Case]:
+        """Models of all rows, or of those whose name has one of the words."""
+        found = self.scale.cases()
+        chosen = [c for c in found if not rows or any(word in c.group for word in rows)]
+        if not chosen:
+            named = ", ".join(row.group for row in self.scale.rows)
+            raise IcgiError(f"no row has {' or '.join(map(repr, rows))} in its name: {named}")
+        return chosen
+
+    def lines(self) -> list[Line]:
+        """Answers, and for each engine that was not available the reason."""
+        return list(self.manifest.finished().values())
+
+    def expected(self, cases: int, only: tuple[str, ...] = ()) -> int:
+        """Number of answers of a complete run, engines that are not available left out."""
+        columns = [c for c in self.table.columns if not only or c.title in only]
+        ready = [c for c in columns for e in c.engines if trouble(e) is None]
+        each = sum(len(self.scale.seeds) if c.random else 1 for c in ready)
+        return cases * each * len(self.scale.seconds)
+
+
+def run_table(
+    run: Run,
+    executor: Executor,
+    done: Callable[[Line], None] = lambda line: None,
+    known: Callable[[Line], None] = lambda line: None,
+    say: Callable[[str], None] = lambda text: None,
+    only: tuple[str, ...] = (),
+    rows: tuple[str, ...] = (),
+    again: bool = False,
+) -> int:
+    """Add the lines that are missing; returns how many.
+
+    `only` names the columns to ask, `rows` words that a row's name has to have one of.
+    """
+    columns = [c for c in run.table.columns if not only or c.title in only]
+    unknown = set(only) - {c.title for c in columns}
+    if unknown:
+        titles = ", ".join(c.title for c in run.table.columns)
+        raise IcgiError(f"no column {', '.join(sorted(unknown))}; there are: {titles}")
+    cases = run.cases(rows)
+    _note_missing(run, columns)
+    say(f"{run.table.name}: references of {len(cases)} models")
+    make_references(
+        cases, run.scale.references, run.references, executor, lambda line: _say(line, say)
+    )
+    say(f"{run.table.name}: answers")
+    todo = _todo(run, columns, with_references(cases, run.scale.references, run.references))
+    return run_jobs(todo, run.manifest, executor, done, known, again)
+
+
+def _say(line: Line, say: Callable[[str], None]) -> None:
+    how = line.get("method", line.get("message", ""))
+    error = f", error {line['error']:.1e}" if "error" in line else ""
+    say(f"reference of {line['case']}: {how}{error}, {line['seconds']:.1f} s")
+
+
+def _note_missing(run: Run, columns: list[Column]) -> None:
+    """Write down which engines cannot be asked, and which of them can be now."""
+    before = run.manifest.finished()
+    lines = []
+    for column in columns:
+        for engine in column.engines:
+            key, reason = f"engine {engine}", trouble(engine)
+            line = {"key": key, "column": column.title, "engine": engine}
+            line |= {"status": UNAVAILABLE if reason else "available", "message": reason or ""}
+            if (reason or key in before) and before.get(key) != line:
+                lines.append(line)
+    if lines:
+        with run.manifest.writing():
+            run.manifest.append(lines)
+
+
+def _todo(
+    run: Run, columns: list[Column], asked: Iterable[tuple[Case, Question, str]]
+) -> Iterator[tuple[Job, Question, Line]]:
+    scale = run.scale
+    for case, question, reference in asked:
+        for column in columns:
+            for engine in column.engines:
+                if trouble(engine) is not None:
+                    continue
+                for seed in scale.seeds if column.random else scale.seeds[:1]:
+                    for seconds in scale.seconds:
+                        settings = {
+                            "engine": engine,
+                            "seed": seed,
+                            "seconds": seconds if math.isfinite(seconds) else None,
+                            "table_bytes": scale.memory,
+                            "identity": f"{identity(engine)} {reference}",
+                            **column.settings,
+                        }
+                        job = Job(column.work, question.digest, settings, f"{engine} {case.group}")
+                        yield job, question, _about(run, case, column, question, settings)
+
+
+def _about(
+    run: Run, case: Case, column: Column, question: Question, settings: dict[str, Any]
+) -> Line:
+    model = question.model
+    return {
+        "table": run.table.name,
+        "scale": run.scale_name,
+        "case": case.name,
+        "digest": question.digest,
+        "group": case.group,
+        "column": column.title,
+        "engine": settings["engine"],
+        "seed": settings["seed"],
+        "asked": settings["seconds"],
+        "variables": model.n_variables,
+        **case.about,
+        "version": __version__,
+        "hardware": answers.hardware(),
+    }

@@ -1,0 +1,183 @@
+"""What a table shows: one grid per row of the paper, methods below each other, then the tests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from icgi.bench.cells import Entry, best, entries, reference_error, text
+from icgi.bench.runner import Run
+from icgi.bench.statistics import compare
+from icgi.bench.table import Row, number
+from icgi.data.jobs.manifest import Line
+
+FEWEST = 3  # graphs of a paired test
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A number in a plot."""
+
+    series: str
+    x: float | str
+    y: float
+    claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A heading, a remark, cells, and what a plot of them shows."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    points: tuple[Point, ...] = ()
+    axes: tuple[str, str] = ("", "")
+    level: int = 2  # of the heading
+    records: tuple[dict[str, object], ...] = field(default=())  # the same for a .csv file
+
+
+def grids(run: Run) -> list[Grid]:
+    """All grids of a table: every row, sections, tests, references."""
+    lines = run.lines()
+    missing = [line for line in lines if "case" not in line]
+    answers = [line for line in lines if "case" in line]
+    made = _part(run, answers, missing, "")
+    if len(run.scale.rows) > 1:
+        everything = Row("all rows", "All")
+        made.append(_grid(run, everything, entries(run.table, [*answers, *missing]), ""))
+    for section in run.table.sections:
+        own = [line for line in answers if line.get(section.key) == section.value]
+        if own:
+            made += _part(run, own, missing, section.title)
+    tests = _tests(run, answers)
+    return [*made, *([tests] if tests.rows else []), *references(run)]
+
+
+def _part(run: Run, answers: Sequence[Line], missing: Sequence[Line], section: str) -> list[Grid]:
+    made = []
+    for row in run.scale.rows:
+        own = [line for line in answers if line["group"] == row.group]
+        if own:
+            made.append(_grid(run, row, entries(run.table, [*own, *missing]), section))
+    return made
+
+
+def _grid(run: Run, row: Row, found: Sequence[Entry], section: str) -> Grid:
+    table = run.table
+    marked = {metric.key: best(found, metric) for metric in table.metrics}
+    rows, points = [], []
+    records: list[dict[str, object]] = []
+    for entry in found:
+        column = entry.column
+        cells = []
+        for metric in table.metrics:
+            claim = None if section else table.claim(row, metric, column)
+            shown = column.title in marked[metric.key]
+            cells.append(text(claim, entry, metric, shown))
+            numbers = entry.spread(metric.key)
+            records.append({
+                "table": table.name, "scale": run.scale_name, "section": section,
+                "row": row.group, "method": column.title, "engine": entry.engine,
+                "metric": metric.key, "claimed": claim, "mean": numbers.mean, "sd": numbers.sd,
+                "sd_over_seeds": entry.seeds_sd(metric.key), "median": numbers.median,
+                "graphs": numbers.count, "not_converged": entry.unsettled,
+                "refused": entry.refused, "why_none": entry.reason,
+            })  # fmt: skip
+            if metric is table.metrics[0]:
+                if isinstance(claim, float | int):
+                    points.append(Point(column.title, column.title, float(claim), True))
+                if numbers.count:
+                    points.append(Point(column.title, column.title, numbers.mean))
+        seconds = number(entry.spread("seconds").median, 2) if entry.lines else "–"
+        name = f"{column.title} (`{entry.engine}`)"
+        rows.append((name, *cells, seconds, _not_converged(entry), entry.ended))
+    graphs = max((e.spread(table.metrics[0].key).count for e in found), default=0)
+    header = ("method", *(m.title for m in table.metrics), "seconds", "not converged", "ended")
+    return Grid(
+        f"{section}: {row.group}" if section else row.group,
+        header,
+        tuple(rows),
+        _note(row, graphs, reference_error(found)),
+        tuple(points),
+        ("", table.metrics[0].title),
+        3 if section else 2,
+        tuple(records),
+    )
+
+
+def _not_converged(entry: Entry) -> str:
+    return f"{entry.unsettled} of {len(entry.lines)}" if entry.lines else "–"
+
+
+def _note(row: Row, graphs: int, error: float) -> str:
+    told = [f"{graphs} graphs"]
+    if row.differs:
+        told.append(f"the paper's row is {row.differs}")
+    told.append(
+        f"standard error of the references {error:.1e} in the mean L1"
+        if error
+        else "references exact"
+    )
+    return "; ".join(told) + "."
+
+
+def _tests(run: Run, answers: Sequence[Line]) -> Grid:
+    """Wilcoxon signed-rank tests of the compared columns against all others."""
+    key = run.table.metrics[0].key
+    rows = []
+    for row in run.scale.rows:
+        found = entries(run.table, [line for line in answers if line["group"] == row.group])
+        have = {e.column.title: e for e in found if e.lines}
+        pairs = [
+            (a, b) for a in run.table.compared for b in have if a in have and a != b
+        ]  # fmt: skip
+        for a, b in pairs:
+            first, second = have[a].values(key), have[b].values(key)
+            common = [case for case in first if case in second]
+            if len(common) < FEWEST:
+                continue
+            told = compare(
+                [first[c] for c in common], [second[c] for c in common], len(pairs),
+                reference_error([have[a], have[b]]),
+            )  # fmt: skip
+            p = f"{told.p:.2g}"
+            cells = (number(told.difference, 4), p, told.verdict)
+            rows.append((row.group, a, b, str(told.graphs), *cells))
+    return Grid(
+        "Tests",
+        ("row", "method", "against", "graphs", "median difference", "p", "the method is"),
+        tuple(rows),
+        f"Wilcoxon signed-rank of {run.table.metrics[0].title}, paired over graphs, two-sided; p "
+        "times the number of tests of the row (Bonferroni), level 0.05. With five graphs or fewer "
+        "no p can be below 0.06. A tie: the mean difference is within three standard errors of "
+        "the references.",
+    )
+
+
+def references(run: Run) -> list[Grid]:
+    """How the references that were computed were obtained."""
+    named = {case.name: case.group for case in run.scale.cases()} if run.scale.references else {}
+    found = [line for line in run.references.finished().values() if line.get("case") in named]
+    if not found:
+        return []
+    rows = []
+    for line in found:
+        if "method" not in line:
+            rows.append((line["case"], "none", "–", "–", str(line.get("message", ""))[:120]))
+            continue
+        second = "–"
+        if "second" in line:
+            apart = line.get("second_apart")
+            gap = "" if apart is None else f" {apart:.1e} apart"
+            second = f"`{line['second']}` {line['second_status']}{gap}"
+        apart = f"{line['apart']:.1e}" if "apart" in line else "–"
+        rows.append((line["case"], line["method"], f"{line['error']:.1e}", apart, second))
+    return [
+        Grid(
+            "References",
+            ("model", "method", "standard error", "two runs apart", "second method"),
+            tuple(rows),
+            "Computed here where none is published: exact where that fits, else the mean of two "
+            "runs of `pt` from different seeds. All distances are mean L1 over variables.",
+        )
+    ]

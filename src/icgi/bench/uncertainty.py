@@ -1,0 +1,246 @@
+"""Table 4: sets of states with standard and weighted conformal prediction, from stored marginals.
+
+An answer's line keeps the marginals of some variables, ours and the reference's. Coverage counts a
+state with its true probability, so nothing is drawn; calibration graphs count once each, whatever
+their size (`conformal/`). Weights come from a logistic regression that tells the calibration
+graphs from the test graphs by a few features.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icgi.bench.runner import Run
+from icgi.bench.summary import Grid
+from icgi.bench.table import Column, Row, number
+from icgi.bench.tables.regimes import CALIBRATION, REGIMES, TEST
+from icgi.conformal.quantiles import hierarchical_quantile
+from icgi.conformal.scores import adaptive, sets_of_states, state_atoms
+from icgi.conformal.shift import density_ratio, support
+from icgi.data.jobs import answers
+from icgi.data.jobs.job import Question
+from icgi.data.jobs.manifest import Line
+from icgi.model.graph import FloatArray
+
+MOST = 100  # variables of an answer that are kept
+DIGITS = 6
+BINS = 20  # of the expected calibration error
+RIDGE = 1.0  # of the logistic regression, on standardised features
+
+
+def answer(
+    question: Question,
+    engine: str,
+    seed: int,
+    seconds: float | None,
+    table_bytes: int,
+    identity: str = "",
+) -> dict[str, Any]:
+    """Line of one answer with the marginals of up to `MOST` variables and features."""
+    found, line = answers.ask(question, engine, seed, seconds, table_bytes)
+    if question.reference is None:
+        return line
+    free = answers.free_variables(question)
+    kept = np.sort(np.random.default_rng(seed).permutation(free)[:MOST])
+    rows = [(int(i), int(question.model.cards[i])) for i in kept]
+    line["ours"] = [[round(float(p), DIGITS) for p in found.probs[i, :k]] for i, k in rows]
+    line["truth"] = [[round(float(p), DIGITS) for p in question.reference[i, :k]] for i, k in rows]
+    line["features"] = _features(question)
+    return line
+
+
+def _features(question: Question) -> list[float]:
+    """What the classifier sees of a graph: size, density, and how strong factors are."""
+    model = question.model
+    wide = [t for s, t in zip(model.scopes, model.log_tables, strict=True) if len(s) > 1]
+    spans = [float(np.ptp(t[np.isfinite(t)])) for t in wide if np.isfinite(t).any()]
+    ends = sum(len(s) for s in model.scopes if len(s) > 1)
+    return [
+        math.log(model.n_variables),
+        ends / model.n_variables,
+        float(np.mean(spans)) if spans else 0.0,
+        float(np.std(spans)) if spans else 0.0,
+        math.log(float(model.cards.mean())),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """Marginals of a line, ours and true, padded with zeros."""
+
+    ours: FloatArray  # n k
+    truth: FloatArray  # n k
+    features: FloatArray
+    seconds: float
+    settled: bool
+
+    @classmethod
+    def of(cls, line: Line) -> "_Graph":
+        width = max(len(row) for row in line["ours"])
+
+        def padded(rows: Sequence[Sequence[float]]) -> FloatArray:
+            full = np.zeros((len(rows), width))
+            for i, row in enumerate(rows):
+                full[i, : len(row)] = row
+            return np.asarray(full / full.sum(1, keepdims=True))
+
+        settled = line["status"] not in ("budget spent", "diverged")
+        features = np.asarray(line["features"], np.float64)
+        return cls(padded(line["ours"]), padded(line["truth"]), features, line["seconds"], settled)
+
+
+def calibration_error(graphs: Sequence[_Graph]) -> float:
+    """ECE = Σ_b (n_b/n) |confidence − accuracy| over 20 bins of the likeliest state's probability.
+
+    The accuracy is the true probability of that state: no state has to be drawn.
+    """
+    best = [g.ours.argmax(1) for g in graphs]
+    sure = np.concatenate([g.ours.max(1) for g in graphs])
+    right = np.concatenate([
+        g.truth[np.arange(len(b)), b] for g, b in zip(graphs, best, strict=True)
+    ])  # fmt: skip
+    which = np.minimum((sure * BINS).astype(np.int64), BINS - 1)
+    gaps = [abs(float((sure - right)[which == b].sum())) for b in range(BINS)]
+    return math.fsum(gaps) / len(sure)
+
+
+def classifier(calibration: FloatArray, test: FloatArray) -> FloatArray:
+    """Probability that a graph is a test graph, for both sets; ridge logistic regression."""
+    both = np.vstack([calibration, test])
+    scale = np.maximum(both.std(0), 1e-9)
+    x = np.hstack([(both - both.mean(0)) / scale, np.ones((len(both), 1))])
+    y = np.r_[np.zeros(len(calibration)), np.ones(len(test))]
+    balance = np.where(y > 0, 0.5 / len(test), 0.5 / len(calibration)) * len(y)
+    w = np.zeros(x.shape[1])
+    for _ in range(50):  # Newton
+        p = 1 / (1 + np.exp(-np.clip(x @ w, -30, 30)))
+        curve = (x * (balance * p * (1 - p))[:, None]).T @ x + RIDGE * np.eye(len(w))
+        w = w - np.linalg.solve(curve, x.T @ (balance * (p - y)) + RIDGE * w)
+    return np.asarray(1 / (1 + np.exp(-np.clip(x @ w, -30, 30))))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Numbers of one method on one row."""
+
+    ece: float
+    coverage: float
+    coverage_sd: float  # between graphs
+    set_size: float
+    n_eff: float
+    seconds: float
+    graphs: int
+    everything: int  # graphs whose sets hold every state: no threshold keeps the promise
+    unsettled: int
+
+
+def measure(
+    calibration: Sequence[_Graph], test: Sequence[_Graph], alpha: float, weighted: bool
+) -> Measured:
+    """Coverage and size of the sets of test graphs, calibrated on other graphs."""
+    atoms = [state_atoms(g.ours, g.truth, adaptive) for g in calibration]
+    weights, own = np.ones(len(calibration)), np.ones(len(test))
+    if weighted:
+        seen = [np.stack([g.features for g in part]) for part in (calibration, test)]
+        ratios = density_ratio(classifier(*seen))
+        weights, own = ratios[: len(calibration)], ratios[len(calibration) :]
+    # equal weights have equal thresholds
+    found = {w: hierarchical_quantile(atoms, weights, w, alpha) for w in set(own.tolist())}
+    covered, sizes, everything = [], [], 0
+    for graph, weight in zip(test, own.tolist(), strict=True):
+        threshold = found[weight]
+        everything += math.isinf(threshold)
+        possible = np.ones(graph.ours.shape, bool)
+        rng = np.random.default_rng(0)
+        chosen = sets_of_states(graph.ours, possible, threshold, adaptive, rng)
+        covered.append(float((graph.truth * chosen).sum(1).mean()))
+        sizes.append(float((chosen & (graph.truth + graph.ours > 0)).sum(1).mean()))
+    return Measured(
+        calibration_error(test),
+        float(np.mean(covered)),
+        float(np.std(covered)),
+        float(np.mean(sizes)),
+        support(weights, 1.0).effective,
+        float(np.median([g.seconds for g in test])),
+        len(test),
+        everything,
+        sum(not g.settled for g in test),
+    )
+
+
+_METRICS = (
+    ("ece", "ECE"), ("coverage", "coverage"), ("set_size", "set size"), ("n_eff", "n_eff"),
+    ("seconds", "seconds"),
+)  # fmt: skip
+
+
+def grids(run: Run) -> list[Grid]:
+    """A grid for each data set and level."""
+    lines = run.lines()
+    reasons = {line["column"]: line["message"] for line in lines if "case" not in line}
+    made = []
+    for row in run.scale.rows:
+        rows, records = [], []
+        for column, weighted in itertools.product(run.table.columns, (False, True)):
+            name = f"{column.title} weighted" if weighted else column.title
+            found = _measured(lines, row, column, weighted)
+            cells = [_cell(run, row, column, weighted, key, found) for key, _ in _METRICS]
+            if isinstance(found, str):
+                reason = reasons.get(column.title, found)[:140]
+                rows.append((name, *cells, "–", "–", reason))
+                continue
+            note = f"{found.everything} of {found.graphs} without a guarantee: sets hold all states"
+            rows.append((
+                name, *cells, number(found.coverage_sd, 3),
+                f"{found.unsettled} of {found.graphs}", note if found.everything else "",
+            ))  # fmt: skip
+            records += [
+                {
+                    "table": run.table.name, "scale": run.scale_name, "row": row.group,
+                    "method": name, "metric": key, "mean": getattr(found, key),
+                    "claimed": _claim(run, row, column, weighted, key), "graphs": found.graphs,
+                }
+                for key, _ in _METRICS
+            ]  # fmt: skip
+        header = ("method", *(title for _, title in _METRICS), "sd of coverage over graphs",
+                  "not converged", "")  # fmt: skip
+        note = "Sets of states; the target is a coverage of at least "
+        note += f"{1 - REGIMES[row.group].alpha:g}."
+        made.append(Grid(row.group, header, tuple(rows), note, records=tuple(records)))
+    return made
+
+
+def _measured(lines: Sequence[Line], row: Row, column: Column, weighted: bool) -> Measured | str:
+    regime = REGIMES[row.group]
+    sources = {CALIBRATION: regime.calibrated_on, TEST: regime.data}
+    parts: dict[str, list[_Graph]] = {CALIBRATION: [], TEST: []}
+    for line in lines:
+        if line.get("column") == column.title and "ours" in line:
+            for part, source in sources.items():
+                if line["part"] == part and line["group"] == source:
+                    parts[part].append(_Graph.of(line))
+    if not parts[CALIBRATION] or not parts[TEST]:
+        refused = [
+            line["message"] for line in lines
+            if line.get("group") == regime.data and line.get("column") == column.title
+            and line.get("message")
+        ]  # fmt: skip
+        return refused[0] if refused else "not run"
+    return measure(parts[CALIBRATION], parts[TEST], regime.alpha, weighted)
+
+
+def _claim(run: Run, row: Row, column: Column, weighted: bool, key: str) -> float | str | None:
+    name = f"{column.claimed_as} weighted" if weighted else column.claimed_as
+    return run.table.claims.get((row.claimed_as, key, name))
+
+
+def _cell(
+    run: Run, row: Row, column: Column, weighted: bool, key: str, found: Measured | str
+) -> str:
+    claim = _claim(run, row, column, weighted, key)
+    told = "" if claim is None else f"[{claim if isinstance(claim, str) else number(claim)}] "
+    return told + ("–" if isinstance(found, str) else number(getattr(found, key)))

@@ -1,0 +1,156 @@
+"""A job is one piece of work on one question, named by everything its result depends on."""
+
+import hashlib
+import importlib
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icgi import __version__, clock
+from icgi.answer import model_digest
+from icgi.errors import BudgetError, IcgiError
+from icgi.model.condition import Evidence
+from icgi.model.graph import FactorGraph, FloatArray, assembled
+
+REFUSED, FAILED = "refused", "failed"
+"""Statuses of jobs without an answer: the question was wrong for the work, or the work broke."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A model with its evidence, and the reference marginals of it where there are any."""
+
+    name: str
+    model: FactorGraph
+    evidence: Evidence = field(default_factory=dict)
+    reference: FloatArray | None = None  # n k
+    reference_error: float = 0.0  # standard error of the mean L1 distance to the reference
+
+    @cached_property
+    def digest(self) -> str:
+        """Thirty-two hexadecimal characters: the same for the same numbers, whatever the names."""
+        observed = sorted((int(i), int(x)) for i, x in self.evidence.items())
+        return _hash(model_digest(self.model), observed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State with all tables in one array: many small ones take half as long again."""
+        state, model = dict(self.__dict__), self.model
+        tables = [table.ravel() for table in model.log_tables]
+        flat = np.concatenate(tables) if tables else np.zeros(0)
+        state["model"] = model.cards, model.scopes, flat, model.names, model.states
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Put the model together again."""
+        cards, scopes, flat, names, states = state["model"]
+        flat.flags.writeable = False
+        sizes, tables, at = cards.tolist(), [], 0
+        for scope in scopes:
+            shape = [sizes[i] for i in scope]
+            end = at + math.prod(shape)
+            tables.append(flat[at:end].reshape(shape))
+            at = end
+        model = assembled(cards, scopes, tuple(tables), names, states)
+        self.__dict__.update({**state, "model": model})
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work on one question: a function of a module, called with the question and settings.
+
+    `work` is `module:function`, so that it means the same in every process and on every machine.
+    Jobs of one `group` are expected to take about the same time.
+    """
+
+    work: str
+    question: str  # digest
+    settings: Mapping[str, Any]  # as JSON can hold them
+    group: str = ""
+    version: str = __version__
+
+    @property
+    def key(self) -> str:
+        """Digest of the question, the work, its settings (engine, budget, seed) and the version."""
+        return _hash(self.question, self.work, dict(self.settings), self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Jobs that are done one after the other by one worker, each question in it once."""
+
+    jobs: tuple[Job, ...]
+    questions: Mapping[str, Question]  # by digest
+
+    def only(self, jobs: tuple[Job, ...]) -> "Bundle":
+        """Same bundle with some of its jobs."""
+        return Bundle(jobs, {job.question: self.questions[job.question] for job in jobs})
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a job."""
+
+    job: Job
+    record: dict[str, Any]  # has `status`, `seconds` and `memory`; `message` where it failed
+    value: Any = None  # what the work returned, where that is no mapping
+
+
+def perform(job: Job, question: Question) -> Result:
+    """Do a job here. Nothing but an interrupt gets out: failures are results."""
+    _forget_peak()
+    before, began = _resident("VmRSS"), clock.now()
+    value: Any = None
+    try:
+        module, _, name = job.work.partition(":")
+        value = getattr(importlib.import_module(module), name)(question, **job.settings)
+        record = dict(value) if isinstance(value, Mapping) else {"status": "done"}
+    except (IcgiError, MemoryError) as refusal:
+        text = str(refusal) or "the machine has not enough memory for this"
+        short = isinstance(refusal, BudgetError | MemoryError)
+        record = {"status": REFUSED, "message": text, "budget": short}
+    except Exception as problem:
+        record = {"status": FAILED, "message": f"{type(problem).__name__}: {problem}"}
+    record.setdefault("seconds", clock.now() - began)
+    record["memory"] = max(_resident("VmHWM") - before, 0)
+    return Result(job, record, None if isinstance(value, Mapping) else value)
+
+
+def _hash(*parts: object) -> str:
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _forget_peak() -> None:
+    """Let the peak of this process's memory begin anew, where the system can do that (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _resident(word: str) -> int:
+    """Bytes of memory this process holds (`VmRSS`), or held at most (`VmHWM`)."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(word):
+                return 1024 * int(line.split()[1])
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    with suppress(AttributeError):
+        return len(os.sched_getaffinity(0)) or 1
+    return os.cpu_count() or 1

@@ -1,0 +1,92 @@
+"""Ray: jobs on a cluster that runs already, or on one that is started on this machine."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from icgi.data.jobs.job import FAILED, Bundle, Question, Result, perform
+from icgi.errors import IcgiError
+from icgi.extras import require_extra
+
+TRIES = 3  # of a job whose worker or node was lost
+
+
+@dataclass(frozen=True, slots=True)
+class Ray:
+    """Bundles as Ray tasks; each question is put into the cluster's memory once while in use."""
+
+    address: str | None = None  # ray://HOST:PORT; None: this machine
+    workers: int = 0  # bundles in flight; 0: twice the processors of the cluster
+
+    def results(self, bundles: Iterator[Bundle]) -> Iterator[list[Result]]:
+        """Do all jobs; those of a lost worker or node are tried again, then they have failed."""
+        ray = require_extra("ray", "cluster", "running jobs on Ray")
+        ours = not ray.is_initialized()
+        if ours:
+            try:
+                ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
+            except (ConnectionError, RuntimeError) as error:
+                raise IcgiError(
+                    f"no Ray cluster answers at {self.address} ({error}); start one, or leave the "
+                    "address out"
+                ) from error
+        try:
+            yield from self._results(ray, bundles)
+        finally:
+            if ours:
+                ray.shutdown()
+
+    def _results(self, ray: Any, bundles: Iterator[Bundle]) -> Iterator[list[Result]]:
+        remote = ray.remote(num_cpus=1, max_retries=0)(_work)
+        most = self.workers or 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        flying: dict[Any, Bundle] = {}
+        stored: dict[str, Any] = {}
+        waiting: deque[Bundle] = deque()
+        lost: dict[str, int] = {}
+        while True:
+            while len(flying) < most:
+                bundle = waiting.popleft() if waiting else next(bundles, None)
+                if bundle is None:
+                    break
+                for digest, question in bundle.questions.items():
+                    if digest not in stored:
+                        stored[digest] = ray.put(question)
+                used = [stored[digest] for digest in bundle.questions]
+                flying[remote.remote(bundle.jobs, list(bundle.questions), *used)] = bundle
+            if not flying:
+                return
+            done, _ = ray.wait(list(flying), num_returns=1)
+            for future in done:
+                bundle = flying.pop(future)
+                try:
+                    found = ray.get(future)
+                except ray.exceptions.RayError as error:
+                    failed = _again(bundle, str(error), lost, waiting)
+                    if failed:
+                        yield failed
+                else:
+                    both = zip(bundle.jobs, found, strict=True)
+                    yield [Result(job, record, value) for job, (record, value) in both]
+            needed = {d for b in (*flying.values(), *waiting) for d in b.questions}
+            stored = {digest: kept for digest, kept in stored.items() if digest in needed}
+
+
+def _work(jobs: tuple[Any, ...], digests: list[str], *questions: Question) -> list[Any]:
+    known = dict(zip(digests, questions, strict=True))
+    return [(r.record, r.value) for job in jobs for r in [perform(job, known[job.question])]]
+
+
+def _again(bundle: Bundle, why: str, lost: dict[str, int], waiting: deque[Bundle]) -> list[Result]:
+    """Put the jobs of a lost bundle in line again, each alone; give up on those lost too often."""
+    failed = []
+    for job in bundle.jobs:
+        lost[job.key] = lost.get(job.key, 0) + 1
+        if lost[job.key] < TRIES:
+            waiting.append(bundle.only((job,)))
+            continue
+        first = why.strip().splitlines()[0][:200]
+        message = f"its Ray worker or node was lost {TRIES} times: {first}"
+        record = {"status": FAILED, "message": message, "seconds": 0.0, "memory": 0}
+        failed.append(Result(job, record))
+    return failed

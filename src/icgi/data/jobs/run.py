@@ -1,0 +1,98 @@
+"""The map: jobs that are not in the manifest yet are done, and written down as they come in."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from icgi.data.jobs.grouping import Grouping
+from icgi.data.jobs.job import FAILED, Bundle, Job, Question, Result, perform
+from icgi.data.jobs.manifest import Line, Manifest
+from icgi.errors import IcgiError
+
+
+class Executor(Protocol):
+    """Where jobs are done. Bundles are asked for when a worker is free, results given at once.
+
+    Every job of every bundle has one result, in any order. Closing the iterator ends all work.
+    """
+
+    def results(self, bundles: Iterator[Bundle]) -> Iterator[list[Result]]:
+        """Do all jobs of all bundles; results come in lists of those that arrived together."""
+        ...
+
+
+class Serial:
+    """One job after the other, in this process."""
+
+    def results(self, bundles: Iterator[Bundle]) -> Iterator[list[Result]]:
+        """Do all jobs here."""
+        for bundle in bundles:
+            for job in bundle.jobs:
+                yield [perform(job, bundle.questions[job.question])]
+
+
+def run_jobs(
+    todo: Iterable[tuple[Job, Question, Line]],
+    manifest: Manifest,
+    executor: Executor,
+    done: Callable[[Line], None] = lambda line: None,
+    known: Callable[[Line], None] = lambda line: None,
+    again: bool = False,
+) -> int:
+    """Do what the manifest does not know; returns how many. Stopping loses what is in flight.
+
+    Each job comes with words for its line (names, sizes), which are no part of its key; those of
+    finished jobs are renewed. With `again`, jobs that failed before are tried once more. `done`
+    sees every line that is added, `known` every one that was there, or that is the same job twice.
+    """
+    with manifest.writing():
+        finished = manifest.finished()
+        if again:
+            finished = {k: line for k, line in finished.items() if line["status"] != FAILED}
+        words: dict[str, list[Line]] = {}  # of jobs on their way, more than one where asked twice
+
+        def fresh() -> Iterator[tuple[Job, Question]]:
+            for job, question, about in todo:
+                if (key := job.key) in finished:
+                    known({**finished[key], **about})
+                elif key in words:
+                    words[key].append(about)
+                else:
+                    words[key] = [about]
+                    yield job, question
+
+        def take(result: Result) -> list[Line]:
+            grouping.learn(result)
+            key = result.job.key
+            line = finished[key] = {"key": key, **result.record}
+            return [{**line, **about} for about in words.pop(key)]
+
+        grouping = Grouping(fresh())
+        incoming = executor.results(grouping)
+        count = 0
+        untold: deque[tuple[Callable[[Line], None], Line]] = deque()
+
+        def tell() -> None:
+            while untold:
+                say, line = untold.popleft()
+                say(line)
+
+        try:
+            for results in incoming:
+                lines = [take(result) for result in results]
+                for first, *twins in lines:
+                    untold.append((done, first))
+                    untold.extend((known, twin) for twin in twins)
+                try:
+                    manifest.append(first for first, *_ in lines)
+                except IcgiError:
+                    untold.clear()
+                    raise
+                count += len(lines)
+                tell()
+        finally:
+            tell()  # an interrupt may come between writing a line and saying so
+            close = getattr(incoming, "close", None)
+            if close is not None:
+                close()
+        return count

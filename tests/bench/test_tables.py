@@ -1,0 +1,227 @@
+"""Every table runs at smoke scale, resumes, and shows claims beside measurements."""
+
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import icgi
+from icgi.bench import cases, references
+from icgi.bench.available import trouble
+from icgi.bench.render import grids_of, markdown, spreadsheet
+from icgi.bench.runner import Run, run_table
+from icgi.bench.table import SCALES
+from icgi.bench.tables import TABLES
+from icgi.bench.tables.regimes import REGIMES
+from icgi.bench.tables.sizes import GROWING
+from icgi.cli import app
+from icgi.data.families import FAMILIES
+from icgi.data.jobs.job import Question
+from icgi.data.jobs.run import Serial
+from icgi.data.splits import Draw, Role, stratified
+from icgi.errors import IcgiError
+
+
+@pytest.fixture(autouse=True)
+def without_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ICGI_DATA", raising=False)
+
+
+@pytest.fixture(scope="module", params=TABLES)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A table that has been run at smoke scale."""
+    run = Run(TABLES[request.param], "smoke", tmp_path_factory.mktemp(request.param))
+    run_table(run, Serial())
+    return run
+
+
+def test_one_line_for_each_model_engine_seed_and_time(ran: Run) -> None:
+    answers = [line for line in ran.manifest.lines() if "case" in line]
+    assert len(answers) == ran.expected(len(ran.scale.cases()))
+    names = ("digest", "column", "engine", "seed", "asked", "group", "case")
+    assert set(Counter(tuple(x[k] for k in names) for x in answers).values()) == {1}
+    for line in answers:
+        assert line["version"]
+        assert line["hardware"]
+        assert line["seconds"] >= 0
+        assert line["status"] != "failed", line["message"]
+
+
+def test_a_second_run_adds_nothing(ran: Run) -> None:
+    before = ran.manifest.path.read_bytes()
+    assert run_table(ran, Serial()) == 0
+    assert ran.manifest.path.read_bytes() == before
+
+
+def test_engines_that_cannot_be_asked_are_rows_with_the_reason(ran: Run) -> None:
+    text = markdown(ran)
+    for column in ran.table.columns:
+        reasons = [trouble(engine) for engine in column.engines]
+        if all(reasons):
+            assert any(line.startswith(f"| {column.title}") for line in text.splitlines())
+            assert str(reasons[0])[:60] in text
+
+
+def test_every_claim_of_a_row_stands_in_its_cell_and_is_not_merged(ran: Run) -> None:
+    grids = {grid.title: grid for grid in grids_of(ran)}
+    for row in ran.scale.rows:
+        if row.group not in grids or not row.claimed_as:
+            continue
+        shown = "\n".join("|".join(cells) for cells in grids[row.group].rows)
+        claims = {k: v for k, v in ran.table.claims.items() if k[0] == row.claimed_as}
+        assert claims
+        assert shown.count("[") == len(claims)
+
+
+def test_errors_are_those_of_the_metrics(ran: Run) -> None:
+    exact = [x for x in ran.manifest.lines() if x.get("engine") == "exact" and "mae" in x]
+    for line in exact:
+        assert line["mae"] <= 3 * line["reference_error"] + 1e-6
+
+
+def test_the_page_needs_nothing_else(ran: Run, tmp_path: Path) -> None:
+    words = ["bench", ran.table.name, "--show", "--folder", str(ran.folder), "-q", "-o"]
+    target = tmp_path / "page.html"
+    assert CliRunner().invoke(app, [*words, str(target)]).exit_code == 0
+    page = target.read_text()
+    assert not re.search(r"<script|<link|src=|url\(|https?://", page)
+    assert page.count("<table>") == len(grids_of(ran))
+    if ran.table.name != "table4":
+        assert "<svg" in page
+    rows = list(csv.DictReader(spreadsheet(ran).splitlines()))
+    assert {row["table"] for row in rows} == {ran.table.name}
+
+
+def test_what_is_shown_comes_from_the_lines_alone(ran: Run) -> None:
+    words = ["bench", ran.table.name, "--show", "--folder", str(ran.folder)]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
+    assert result.exit_code == 0, result.output
+    assert ran.table.title in result.stdout
+    assert all(column.title in result.stdout for column in ran.table.columns)
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    run = Run(TABLES["speed"], "smoke", tmp_path)
+    seen: list[dict] = []
+
+    def stop(line: dict) -> None:
+        seen.append(line)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_table(run, Serial(), stop, only=("jt", "lbp"))
+    assert run_table(run, Serial(), only=("jt", "lbp")) == 2 * len(run.scale.cases()) - 3
+
+
+def test_rows_can_be_chosen(tmp_path: Path) -> None:
+    run = Run(TABLES["speed"], "smoke", tmp_path)
+    assert run_table(run, Serial(), only=("jt",), rows=("trees", "Potts")) == 4
+    with pytest.raises(IcgiError, match="no row has 'moon'"):
+        run.cases(("moon",))
+
+
+def test_sampled_references_are_as_good_as_they_say_and_the_same_again() -> None:
+    model = FAMILIES["sk"].sample(np.random.default_rng(3), n=12, beta=1.0, h=0.5)
+    question = Question("sk", model)
+    settings = {"sweeps": 2000, "seconds": 60.0, "second": "ttve", "log2_table": 1.0}
+    settings["second_seconds"] = 20.0
+    line = references.made(question, **settings)
+    truth = icgi.marginals(model, engine="enumerate").probs
+    assert line["method"] == "pt"
+    assert np.abs(np.array(line["probs"]) - truth).sum(1).mean() < 5 * line["error"]
+    assert line["second_apart"] < 5 * line["error"]
+    assert line["apart"] > 0
+    assert references.made(question, **settings)["probs"] == line["probs"]
+    exact = references.made(question, **{**settings, "log2_table": 20.0})
+    assert (exact["method"], exact["error"]) == ("exact", 0.0)
+    assert np.abs(np.array(exact["probs"]) - truth).max() < 1e-7
+
+
+def test_render_writes_a_page_of_every_run(tmp_path: Path) -> None:
+    run = Run(TABLES["speed"], "smoke", tmp_path / "lines")
+    run_table(run, Serial(), only=("jt",))
+    words = ["bench", "render", "--folder", str(tmp_path / "lines"), "-o", str(tmp_path / "docs")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert sorted(p.name for p in (tmp_path / "docs").iterdir()) == ["index.md", "speed-smoke.md"]
+    assert "(speed-smoke.md)" in (tmp_path / "docs" / "index.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["table9"], "did you mean"),
+        (["table1", "--scale", "huge"], "smoke, small, paper"),
+        (["table2", "--method", "lpb"], "there are: LBP"),
+        (["table2", "-o", "t.xls"], ".html"),
+        (["table1", "--scale", "small"], "ICGI_DATA"),
+        (["render"], "holds no lines"),
+    ],
+)
+def test_wrong_questions_say_what_is_possible(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["bench", *words], env={"COLUMNS": "300"})
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_every_table_has_every_scale_and_only_known_columns() -> None:
+    for table in TABLES.values():
+        assert set(table.scales) == set(SCALES)
+        titles = [column.title for column in table.columns]
+        assert len(set(titles)) == len(titles)
+        assert set(table.compared) <= set(titles)
+        columns = {c.claimed_as for c in table.columns} | {
+            f"{c.claimed_as} weighted" for c in table.columns
+        }
+        assert {name for _, _, name in table.claims} <= columns
+    assert {row.group for row in TABLES["table4"].scales["small"].rows} == set(REGIMES)
+    assert {row.group for row in TABLES["speed"].scales["small"].rows} == set(GROWING)
+
+
+def test_cases_are_never_draws_that_something_trains_on() -> None:
+    for name in ("table2", "table3", "speed"):
+        for scale in SCALES:
+            for case in TABLES[name].scales[scale].cases():
+                made = getattr(case.load, "args", ())
+                drawn = [each for each in made if isinstance(each, Draw)]
+                assert all(each.role not in (Role.TRAIN, Role.VALIDATION) for each in drawn)
+    with pytest.raises(Exception, match="train draws"):
+        cases.drawn("x", "sk-paper", 1, Role.TRAIN, n=10)
+
+
+def test_draws_of_a_table_are_other_models_than_those_of_other_roles() -> None:
+    parameters = {"n": 8, "beta": 1.0, "h": 0.1}
+    one = cases.drawn("x", "sk-paper", 2, Role.IN_DISTRIBUTION, **parameters)
+    other = cases.drawn("x", "sk-paper", 2, Role.OOD, **parameters)
+    digests = {case.load().digest for case in [*one, *other]}
+    assert len(digests) == 4
+    assert one[0].load().digest == one[0].load().digest
+
+
+def test_every_table_is_in_the_docs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "bench.md").read_text()
+    assert all(f"| `{name}` |" in text for name in TABLES)
+    families = set(cases.FAMILIES_OF_THE_PAPER.values())
+    assert all(f"| {family} |" in text for family in families)
+
+
+def test_sizes_are_the_papers() -> None:
+    assert [cases.size_of(n) for n in (1, 100, 101, 1000, 1001)] == [
+        "small", "small", "medium", "medium", "large",
+    ]  # fmt: skip
+
+
+def test_the_split_of_instances_is_stratified() -> None:
+    names = {f"{family}{k}": family for family in "ab" for k in range(10)}
+    roles = stratified(names)
+    for family in "ab":
+        count = Counter(role for name, role in roles.items() if name.startswith(family))
+        assert count == {Role.TRAIN: 7, Role.VALIDATION: 1, Role.IN_DISTRIBUTION: 2}
