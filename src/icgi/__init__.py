@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from icgi.inference import Budget, Engine, Marginals, Status, infer
     from icgi.model.condition import Evidence, condition, lift
     from icgi.model.graph import FactorGraph
+    from icgi.web.notebook import view
 
 _HOME = {
     "Answer": "icgi.answer",
@@ -63,6 +64,7 @@ _HOME = {
     **dict.fromkeys(("Budget", "Engine", "Marginals", "Status", "infer"), "icgi.inference"),
     **dict.fromkeys(("Evidence", "condition", "lift"), "icgi.model.condition"),
     "FactorGraph": "icgi.model.graph",
+    "view": "icgi.web.notebook",
 }
 
 __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
@@ -91,6 +93,7 @@ __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "condition",
     "lift",
     "FactorGraph",
+    "view",
 ]
 
 

@@ -15,6 +15,7 @@ from fastapi.responses import FileResponse, StreamingResponse
 
 from icgi import __version__
 from icgi.web import schemas
+from icgi.web.component import STATIC
 from icgi.web.guard import App, Door, Guard
 from icgi.web.jobs import FullError, Jobs
 from icgi.web.limits import Limits, predicted_bytes, too_large
@@ -22,8 +23,8 @@ from icgi.web.payload import ENGINE_WORDS
 from icgi.web.questions import can
 from icgi.web.store import FAILED, Job, Store
 
-STATIC = Path(__file__).parent / "static"
 _FILES = {path.name: path for path in sorted(STATIC.glob("*.*"))}
+_KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 _HEARTBEAT = 15.0  # seconds after which a silent event stream says that it is alive
 _READING = 120.0  # seconds to wait for a model to be read
 _WRONG = {"EvidenceError", "ModelFormatError", "UnsupportedModelError", "BudgetError", "IcgiError"}
@@ -445,4 +446,4 @@ async def static(name: str) -> FileResponse:
     """One of the files of the viewer, by its exact name."""
     if name not in _FILES:
         raise HTTPException(404, "there is no such file")
-    return FileResponse(_FILES[name])
+    return FileResponse(_FILES[name], media_type=_KINDS[_FILES[name].suffix])
