@@ -128,7 +128,7 @@ def test_keys_do_what_the_mouse_does(page) -> None:
     bar(page, "bronchitis", "yes").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    page.wait_for_selector(".icgi[aria-busy=true]")
+    page.get_by_role("button", name="take back bronchitis: soft").wait_for()
     settled(page)
     assert shown(page)["bronchitis"][0] == pytest.approx(before + 0.15, abs=1e-3)
     bar(page, "xray", "no").focus()
@@ -155,6 +155,7 @@ def test_evidence_without_possible_world_is_said_and_undone(page) -> None:
     settled(page)
     bar(page, "cancer", "yes").click()
     page.get_by_role("alert").filter(has_text="check the evidence").wait_for()
+    page.troubles.clear()  # the browser reports the 422
     assert "stale" in page.locator(".icgi").first.get_attribute("class")
     page.get_by_role("button", name="Undo").click()
     settled(page)
@@ -195,7 +196,7 @@ def test_elimination_is_stepped_through(page) -> None:
         assert f"Step {step} of 8" in page.locator(".elimination [aria-live]").inner_text()
         assert page.locator(".node.now").count() == 1
     assert "the last of all" in page.locator(".elimination [aria-live]").inner_text()
-    assert page.locator(".edge:not(.gone)").count() == 0
+    assert page.locator(".elimination .edge:not(.gone)").count() == 0
     assert "largest error" in page.locator(".elimination").inner_text()
 
 
@@ -213,7 +214,7 @@ def test_old_bars_are_dimmed_while_an_approximation_improves(page) -> None:
     page.get_by_label("Engine").select_option("pt")
     page.wait_for_selector(".icgi.stale")
     assert "engine=pt" in page.url
-    page.wait_for_selector(".icgi:not(.stale)", timeout=60_000)
+    settled(page)
     assert "pt (sampling" in page.locator(".status").inner_text()
     assert page.locator(".band:visible").count() > 0
 
@@ -222,9 +223,10 @@ def test_an_uploaded_model_cannot_run_anything(page, tmp_path) -> None:
     file = tmp_path / "bad<b>.uai"
     icgi.save(nasty(), file)
     page.locator("input[type=file]").set_input_files(file)
-    page.wait_for_function("document.title.startsWith('bad')")
+    page.get_by_role("article", name="2").wait_for()
     settled(page)
     assert page.locator(".variable").count() == 3
+    assert page.title() == "bad<b> – icgi"
     page.locator("input[type=file]").set_input_files(
         {"name": "x.uai", "mimeType": "text/plain", "buffer": b"MARKOV nonsense"}
     )
@@ -253,19 +255,18 @@ def test_the_widget_asks_python_through_its_messages(browser, size) -> None:
     view.send = lambda content, buffers=None: sent.append(content)
     page = watched(browser, size)
 
-    def hear(content):
+    def hear(text):
         sent.clear()
-        view._answer(view, content, [])
-        return sent.copy()
+        view._answer(view, json.loads(text), [])
+        return json.dumps(sent)
 
-    def save(question):
-        view.question = question
+    def save(text):
+        view.question = json.loads(text)
 
     page.expose_function("toPython", hear)
     page.expose_function("savePython", save)
     page.set_content("<main id=root></main>")
-    page.evaluate("(css) => document.adoptedStyleSheets = [sheet(css)]; function sheet(t) {"
-                  "const s = new CSSStyleSheet(); s.replaceSync(t); return s; }", view._css)  # fmt: skip
+    page.add_style_tag(content=view._css)
     source = view._esm.replace("export default", "window.widget =")
     traits = {key: getattr(view, key) for key in ("facts", "engines", "question")}
     page.add_script_tag(type="module", content=source)
@@ -276,10 +277,11 @@ def test_the_widget_asks_python_through_its_messages(browser, size) -> None:
           const listeners = [];
           const model = {
             get: (key) => values[key], set: (key, value) => { values[key] = value; },
-            save_changes: () => savePython(values.question),
+            save_changes: () => savePython(JSON.stringify(values.question)),
             on: (kind, hear) => listeners.push(hear), off: () => {},
             send: async (message) => {
-              for (const answer of await toPython(message)) for (const hear of listeners) hear(answer);
+              const answers = JSON.parse(await toPython(JSON.stringify(message)));
+              for (const answer of answers) for (const hear of listeners) hear(answer);
             },
           };
           window.widget.render({ model, el: document.getElementById("root") });
@@ -304,6 +306,6 @@ def test_the_widget_asks_python_through_its_messages(browser, size) -> None:
     page.close()
 
 
-def test_a_bundle_is_one_module(browser) -> None:
+def test_a_bundle_is_one_module() -> None:
     for entry in ("widget", "report", "page"):
         assert "import " not in bundle(entry).replace("important", "")
