@@ -8,8 +8,10 @@ from browser import SIZES, chromium, no_overflow, service, watched
 from web_models import LIMITS, asia, bif
 
 import icgi
+from icgi.report import html
+from icgi.report.compare import comparison
 from icgi.web.app import Served, create_app
-from icgi.web.component import bundle
+from icgi.web.payload import answer_facts
 
 pytestmark = pytest.mark.slow
 NASTY = '<img src=x onerror="document.title=1">'
@@ -306,6 +308,38 @@ def test_the_widget_asks_python_through_its_messages(browser, size) -> None:
     page.close()
 
 
-def test_a_bundle_is_one_module() -> None:
-    for entry in ("widget", "report", "page"):
-        assert "import " not in bundle(entry).replace("important", "")
+@pytest.mark.parametrize("size", SIZES)
+def test_a_report_can_be_searched_and_read_without_scripts(browser, tmp_path, size) -> None:
+    answer = icgi.marginals(nasty(), {"__proto__": 1}, engine="pt")
+    file = tmp_path / "report.html"
+    file.write_text(html.page(answer, "nasty <b>"), encoding="utf-8")
+    page = watched(browser, size)
+    page.goto(file.as_uri())
+    page.wait_for_selector(".read-only .variable")
+    assert np.allclose(shown(page)[NASTY], answer[NASTY], atol=1e-3)
+    page.get_by_label("Search").fill("xxx")
+    assert page.locator(".variable").count() == 1
+    assert page.title() == "nasty <b>"
+    assert page.troubles == []
+    assert no_overflow(page)
+    plain = watched(browser, size, java_script_enabled=False)
+    plain.goto(file.as_uri())
+    assert plain.locator(".variable").count() == 3
+    assert plain.get_by_text("100.0 %").count() == 0  # of the script
+    assert plain.get_by_text("1.0000").count() == 1
+    for made in (page, plain):
+        made.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_two_answers_side_by_side(browser, tmp_path, size) -> None:
+    found = [answer_facts(icgi.marginals(asia(), engine=e)) for e in ("pt", "jt")]
+    file = tmp_path / "report.html"
+    file.write_text(comparison(*found, ("pt.json", "jt.json")), encoding="utf-8")
+    page = watched(browser, size)
+    page.goto(file.as_uri())
+    page.locator(".read-only").nth(1).wait_for()
+    assert page.locator(".variable").count() == 16
+    assert page.troubles == []
+    assert no_overflow(page)
+    page.close()

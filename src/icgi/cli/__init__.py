@@ -6,7 +6,20 @@ import sys
 
 import typer
 
-from icgi.cli import check, data, demo, engines, generate, info, label, marginals, serve, train, uai
+from icgi.cli import (
+    check,
+    data,
+    demo,
+    engines,
+    generate,
+    info,
+    label,
+    marginals,
+    report,
+    serve,
+    train,
+    uai,
+)
 from icgi.cli.failures import EXIT_CODES, INTERRUPTED, Verbs
 
 __all__ = ["app", "main"]
@@ -35,7 +48,20 @@ def _version(
         raise typer.Exit
 
 
-for verb in (marginals, info, check, engines, generate, label, data, train, serve, demo, uai):
+for verb in (
+    marginals,
+    info,
+    check,
+    engines,
+    generate,
+    label,
+    data,
+    train,
+    report,
+    serve,
+    demo,
+    uai,
+):
     app.command(verb.__name__.rpartition(".")[2], epilog=EXIT_CODES)(verb.run)
 
 

@@ -26,7 +26,8 @@ export class Viewer {
     };
     this.list = new VariableList(host.model, this.actions);
     this.panels = host.readOnly ? {} : this.makePanels();
-    this.root = el("div", { class: "icgi", "data-view": "variables" }, this.head(),
+    const head = this.head();
+    this.root = el("div", { class: "icgi", "data-view": "variables" }, host.readOnly ? null : head,
       el("div", { class: "columns" }, this.list.element,
         host.readOnly ? null : el("div", { class: "side" },
           Object.values(this.panels).map((panel) => panel.element))));
@@ -51,7 +52,7 @@ export class Viewer {
     this.problem = el("p", { class: "problem", role: "alert", hidden: true });
     this.chips = el("p", { class: "chips" });
     const name = this.host.chooser || el("h1", {}, this.host.model.name);
-    if (this.host.readOnly) return el("header", { class: "top" }, this.sentence, this.chips);
+    if (this.host.readOnly) return null;
     this.undoButton = el("button", { onclick: () => this.undo(), disabled: true }, "Undo");
     this.resetButton = el("button", { onclick: () => this.change({
       ...ask.question(), engine: this.question.engine }) }, "Reset");
@@ -188,10 +189,8 @@ export class Viewer {
   }
 
   drawChips() {
-    const { evidence, likelihood, exclude } = this.host.readOnly
-      ? ask.question({ evidence: this.host.answer.evidence }) : this.question;
-    const chip = (text, name) => this.host.readOnly ? el("span", { class: "chip" }, text)
-      : el("button", { class: "chip", title: "Take it back", "aria-label": `take back ${text}`,
+    const { evidence, likelihood, exclude } = this.question;
+    const chip = (text, name) => el("button", { class: "chip", title: "Take it back", "aria-label": `take back ${text}`,
         onclick: () => this.change(ask.forget(this.question, name)) }, `${text} ×`);
     this.chips.replaceChildren(
       ...Object.entries(evidence).map(([name, state]) => chip(`${name} = ${state}`, name)),
