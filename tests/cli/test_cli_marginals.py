@@ -265,7 +265,7 @@ def test_report_is_one_page_that_names_everything(run, grid) -> None:
     told = Path("look.html").read_text()
     assert told.count("<article ") == 16
     assert told.count("observed</span></header>") == 1
-    assert "Exact up to rounding." in told
+    assert "exact up to rounding." in told
     assert "src=" not in told
     assert "http://" not in told.replace("http://www.w3.org/2000/svg", "")
     assert "class=band" not in told

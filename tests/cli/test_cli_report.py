@@ -7,7 +7,7 @@ def test_one_answer_and_two(run, grid) -> None:
     run("marginals", "grid.uai", "-o", "a.json", "-q")
     run("marginals", "grid.uai", "-o", "b.MAR", "-q", "--engine", "mf")
     assert "report written to a.html" in run("report", "a.json").stderr
-    assert "Exact up to rounding." in Path("a.html").read_text()
+    assert "exact up to rounding." in Path("a.html").read_text()
     assert "report written to a-b.html" in run("report", "a.json", "b.MAR").stderr
     assert "Reliability" in Path("a-b.html").read_text()
     assert "page.html" in run("report", "b.MAR", "-o", "page.html", "--model", "grid.uai").stderr

@@ -19,6 +19,7 @@ def client(tmp_path_factory) -> Iterator[TestClient]:
     store: Path = tmp_path_factory.mktemp("serve") / "store.sqlite"
     app = create_app(served(), store, LIMITS)
     with TestClient(app, base_url="http://localhost") as made:
+        made.jobs = app._app.state.service.jobs
         yield made
 
 

@@ -145,6 +145,14 @@ def test_a_long_question_is_a_job_that_reports_and_can_be_cancelled(client, mode
     assert ask(client, model, evidence={"smoker": "yes"})["state"] == "done"
 
 
+def test_a_question_whose_worker_dies_gets_another(client, model) -> None:
+    job = ask(client, model, wait=0, code=202, engine="pt", seconds=3.0, seed=4)
+    until(client, job["id"], "running")
+    (worker,) = [w for w in client.jobs._at_work.values() if w.job == job["id"]]
+    worker.process.kill()
+    assert until(client, job["id"], "done")["result"]["engine_name"] == "pt"
+
+
 def test_short_questions_do_not_wait_for_long_ones(client, model) -> None:
     long = [ask(client, model, wait=0, code=202, engine="pt", seconds=9.0, seed=s) for s in (2, 3)]
     began = time.monotonic()

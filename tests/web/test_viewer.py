@@ -340,6 +340,8 @@ def test_two_answers_side_by_side(browser, tmp_path, size) -> None:
     page.goto(file.as_uri())
     page.locator(".read-only").nth(1).wait_for()
     assert page.locator(".variable").count() == 16
+    names = page.locator(".variable .name").all_text_contents()
+    assert names[:8] == names[8:]
     assert page.troubles == []
     assert no_overflow(page)
     page.close()

@@ -1,5 +1,6 @@
 """`icgi serve`: the viewer in a browser and the HTTP service, on this machine unless told so."""
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -99,12 +100,15 @@ def run(
     door = Door((*LOOPBACK, host.lower(), *map(str.lower, names or ())), token)
     app = create_app(served, store or _usual_store(), limits, door)
     output.note(f"http://{address}/" + (f"?token={token}" if token else ""), quiet)
+    if not _is_loopback(host) and not names:
+        output.note("other machines reach it by the names given with --name only", quiet)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, lifespan="on",
         limit_concurrency=1000, timeout_keep_alive=15, timeout_graceful_shutdown=5,
     )  # fmt: skip
     server = uvicorn.Server(config)
-    server.run(sockets=[listening])
+    with contextlib.suppress(KeyboardInterrupt):  # the way to end it
+        server.run(sockets=[listening])
     if not server.started:
         raise IcgiError("the service could not start; the reason is above")
 

@@ -95,7 +95,7 @@ def summary(found: Mapping[str, Any]) -> str:
     if found.get("seconds") is not None:
         words.append(f"in {found['seconds']:.2g} s")
     note = f" {escape(found['note'])}." if found.get("note") else ""
-    advice = escape(found.get("advice") or "")
+    advice = "" if status == "exact" else escape(found.get("advice") or "")
     return (
         f'<p class=status><b class="badge {status.replace(" ", "-")}">{escape(status)}</b> '
         f"{' '.join(words)}. {escape(found['guarantee'])} {advice}{note}</p>"

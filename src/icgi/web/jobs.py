@@ -259,13 +259,7 @@ class Jobs:
                 self._fail(ident, "LimitError", "the time of this question is over")
                 return False
             if message is None:
-                if worker.stopping:
-                    self.store.end(ident, CANCELLED)
-                else:
-                    self._fail(
-                        ident, "LimitError", "the process at work ended, most likely for want of "
-                        "memory; ask for less memory, or a cheaper engine",
-                    )  # fmt: skip
+                self._died(worker, ident)
                 return False
             if "progress" in message:
                 self.store.progress(ident, message["progress"])
@@ -278,6 +272,20 @@ class Jobs:
             else:
                 self.store.end(ident, FAILED, error=message["failed"])
             return not message.get("leave")
+
+    def _died(self, worker: _Process, ident: str) -> None:
+        """A worker that was not told to end may have been unlucky: its question gets another."""
+        if worker.stopping:
+            self.store.end(ident, CANCELLED)
+        elif self.store.try_again(ident):
+            job = self.store.job(ident)
+            assert job is not None
+            self._waiting[ident] = self._asked(job.question.get("seconds"))
+        else:
+            self._fail(
+                ident, "LimitError", "the process at work ended twice, most likely for want of "
+                "memory; ask for less memory, or a cheaper engine",
+            )  # fmt: skip
 
     def _fail(self, ident: str, kind: str, message: str) -> None:
         self.store.end(ident, FAILED, error={"type": kind, "message": message})

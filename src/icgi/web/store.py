@@ -14,7 +14,7 @@ from icgi.errors import IcgiError
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 ENDED = (DONE, FAILED, CANCELLED)
-_ATTEMPTS = 2  # a question that was at work when the service died twice is not tried again
+_ATTEMPTS = 2  # a question whose worker, or the service, died twice is not tried again
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS models (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, suffix TEXT NOT NULL, content BLOB NOT NULL,
@@ -193,6 +193,14 @@ class Store:
             "UPDATE jobs SET state = ?, started = ?, attempts = attempts + 1 WHERE id = ?",
             (RUNNING, time.time(), ident),
         )
+
+    def try_again(self, ident: str) -> bool:
+        """Put a question back whose worker died, the first time; returns whether."""
+        done = self._db.execute(
+            "UPDATE jobs SET state = ? WHERE id = ? AND state = ? AND attempts < ?",
+            (QUEUED, ident, RUNNING, _ATTEMPTS),
+        )
+        return done.rowcount > 0
 
     def progress(self, ident: str, progress: dict[str, Any]) -> None:
         """Keep the best answer so far."""

@@ -35,6 +35,7 @@ from icgi.web.store import content_of
 
 _HELD = 4  # models that stay in memory
 _PAUSE = 0.2  # seconds between two reports of progress
+_LEAVING = 5.0  # seconds to end in after the service has gone
 _MOST_UNPACKED = 2**28
 
 Progress = Callable[[dict[str, Any]], None]
@@ -155,8 +156,10 @@ def _listen(lines: TextIO, orders: "queue.SimpleQueue[dict[str, Any] | None]") -
             clock.request_stop()
         else:
             orders.put(order)
-    clock.request_stop()
     orders.put(None)
+    clock.request_stop()
+    time.sleep(_LEAVING)
+    os._exit(1)  # nobody waits for what is at work
 
 
 def _outcome(worker: Worker, order: dict[str, Any], out: TextIO) -> dict[str, Any]:

@@ -16,7 +16,7 @@ const MARKS = {
 
 export class VariableList {
   // actions: {select, observe, exclude, weigh}, none of which a read-only list has
-  constructor(model, actions) {
+  constructor(model, actions, by = "uncertainty") {
     this.model = model;
     this.actions = actions;
     this.states = new Map(model.variables.map((v) => [v.name, v.states]));
@@ -29,7 +29,8 @@ export class VariableList {
       oninput: () => this.arrange(),
     });
     this.sort = el("select", { "aria-label": "Sort by", onchange: () => this.arrange(true) },
-      ["uncertainty", "error", "name", "model order"].map((by) => el("option", {}, by)));
+      ["uncertainty", "error", "name", "model order"].map((each) => el("option", {}, each)));
+    this.sort.value = by;
     this.body = el("div", { class: "variables" });
     this.more = el("button", { class: "more", onclick: () => {
       this.limit += AT_ONCE;

@@ -7,5 +7,7 @@ for (const root of document.querySelectorAll("[data-answer]")) {
   const answer = given[Number(root.dataset.answer)];
   const variables = answer.marginals.map((row) =>
     ({ name: row.variable, states: Object.keys(row.probabilities) }));
-  new Viewer(root, { readOnly: true, answer, model: { name: "", variables } });
+  const host = { readOnly: true, answer, model: { name: "", variables } };
+  if (given.length > 1) host.sort = "model order"; // side by side, in the order of the page
+  new Viewer(root, host);
 }

@@ -7,7 +7,7 @@ import { VariableList } from "./list.js";
 import * as ask from "./question.js";
 import { EliminationPanel } from "./steps.js";
 
-// host: {model, readOnly, answer?, question?, engines?, ask(question, {progress, signal}),
+// host: {model, readOnly, answer?, question?, engines?, sort?, ask(question, {progress, signal}),
 //        graph(around), joint(question, names), mpe(question), eliminate(question, rank),
 //        changed?(question), chooser?: element}
 export class Viewer {
@@ -24,7 +24,7 @@ export class Viewer {
       weigh: (name, state, target) => this.change(ask.weigh(
         this.question, name, state, target, this.states(name), this.present(name))),
     };
-    this.list = new VariableList(host.model, this.actions);
+    this.list = new VariableList(host.model, this.actions, host.sort);
     this.panels = host.readOnly ? {} : this.makePanels();
     const head = this.head();
     this.root = el("div", { class: "icgi", "data-view": "variables" }, host.readOnly ? null : head,
