@@ -48,7 +48,6 @@ class _Service:
     served: Sequence[Served]
     jobs: Jobs
     streams: int = 0
-    failures: tuple[str, ...] = ()
 
     async def ask(
         self, kind: str, model: str, question: dict[str, Any], wait: float, response: Response
@@ -70,9 +69,9 @@ class _Service:
             response.headers["Location"] = f"/jobs/{job.id}"
         return job
 
-    async def read(self, ident: str, name: str) -> Job:
+    async def read(self, ident: str, name: str, urgent: bool = False) -> Job:
         """Have a worker read a model, and keep its names and sizes."""
-        job = await self.jobs.ask("read", ident, {"name": name, "seconds": 1.0})
+        job = await self.jobs.ask("read", ident, {"name": name, "seconds": 1.0}, urgent)
         found = await self.jobs.ended(job.id, _READING) or job
         if found.result is not None:
             self.store.describe_model(ident, found.result)
@@ -125,10 +124,12 @@ def _life(served: Sequence[Served], path: Path, limits: Limits) -> Any:
 
 
 async def _read_served(service: _Service) -> None:
-    for model in service.served:
-        ident = model_id(model.suffix, model.content)
+    """Read the models of the command line, one after the other."""
+    idents = [model_id(model.suffix, model.content) for model in service.served]
+    for ident, model in zip(idents, service.served, strict=True):
         service.store.add_model(ident, model.name, model.suffix, model.content, served=True)
-        await service.read(ident, model.name)
+    for ident, model in zip(idents, service.served, strict=True):
+        await service.read(ident, model.name, urgent=True)
 
 
 def model_id(suffix: str, content: bytes) -> str:

@@ -79,7 +79,7 @@ def _places(nodes: list[int], edges: list[tuple[int, int]]) -> list[tuple[float,
     for box, part in zip(_boxes([len(part) for part in parts]), parts, strict=True):
         inside = _part(made.subgraph(sorted(part)))
         for i, place in inside.items():
-            found[i] = box[:2] + box[2:] * (0.08 + 0.84 * place)
+            found[i] = box[:2] + box[2:] * (0.04 + 0.92 * place)
     return [(float(found[i][0]), float(found[i][1])) for i in nodes]
 
 

@@ -90,10 +90,7 @@ class Guard:
     def _refused(self, scope: Message, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
         if _name(host) not in self._door.hosts:
-            return (
-                421,
-                "this service is not called by that name; it says its address, and how to add names, at start",
-            )
+            return 421, "this service is not called by that name; names are given when it starts"
         origin = headers.get("origin")
         foreign = headers.get("sec-fetch-site") == "cross-site"
         if scope["method"] not in ("GET", "HEAD", "OPTIONS") and (

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
+from icgi import __version__
 from icgi.web.limits import Limits
 from icgi.web.store import CANCELLED, DONE, FAILED, QUEUED, Job, Store
 
@@ -94,14 +95,19 @@ class Jobs:
         """Workers that have started."""
         return self._ready
 
-    async def ask(self, kind: str, model: str, question: dict[str, Any]) -> Job:
-        """Queue a question, or find it answered already. Raises `FullError`."""
-        text = json.dumps([kind, model, question], sort_keys=True)
+    async def ask(
+        self, kind: str, model: str, question: dict[str, Any], urgent: bool = False
+    ) -> Job:
+        """Queue a question, or find it answered already by this version. Raises `FullError`.
+
+        An urgent one goes first, and is taken where the queue is full, too.
+        """
+        text = json.dumps([__version__, kind, model, question], sort_keys=True)
         key = hashlib.sha256(text.encode()).hexdigest()
         known = self.store.answered(key)
         if known is not None:
             return known
-        if len(self._waiting) >= self.limits.queue:
+        if len(self._waiting) >= self.limits.queue and not urgent:
             raise FullError(self._retry_after())
         job = Job(
             secrets.token_hex(12), key, kind, model, QUEUED, time.time(), None, None, question,
@@ -110,6 +116,7 @@ class Jobs:
         self.store.prune(self.limits.kept, self.limits.store_bytes)
         self.store.add_job(job)
         self._waiting[job.id] = self._asked(question.get("seconds"))
+        self._waiting.move_to_end(job.id, last=not urgent)
         async with self._wake:
             self._wake.notify_all()
         return job

@@ -24,7 +24,7 @@ export function drawing(nodes, edges, look, choose, label) {
     disc.style.setProperty("--shade", String(seen.shade));
     const parts = [svg("title", {}, seen.title || node.variable), disc];
     if (nodes.length <= 60) {
-      parts.push(svg("text", { x, y: y + radius + 3.4, class: "name" },
+      parts.push(svg("text", { x, y: y + radius + (wide ? 2.4 : 3.4), class: wide ? "name small" : "name" },
         shorten(node.variable, wide ? 8 : 14)));
     }
     if (node.hidden) parts.push(svg("text", { x: x + radius, y: y - radius + 1, class: "hidden" }, "…"));
