@@ -21,6 +21,7 @@ _STOPPING = 3.0  # seconds that a worker gets to return its best answer when it 
 _STARTING = 300.0  # seconds that a worker may take to start: it may have to compile
 _LONGEST_LINE = 2**28
 _LAST_WAITS = 32
+_TIDY = 50  # questions after which old ones are looked through
 
 
 class FullError(Exception):
@@ -72,6 +73,7 @@ class Jobs:
     _watched: dict[str, set[asyncio.Event]] = field(default_factory=dict)
     _took: "deque[float]" = field(default_factory=lambda: deque(maxlen=_LAST_WAITS))
     _ready: int = 0
+    _asks: int = 0
 
     async def start(self) -> None:
         """Start the workers, and take up what an earlier service left."""
@@ -113,7 +115,9 @@ class Jobs:
             secrets.token_hex(12), key, kind, model, QUEUED, time.time(), None, None, question,
             None, None, None,
         )  # fmt: skip
-        self.store.prune(self.limits.kept, self.limits.store_bytes)
+        self._asks += 1
+        if self._asks % _TIDY == 0:
+            self.store.prune(self.limits.kept, self.limits.store_bytes)
         self.store.add_job(job)
         self._waiting[job.id] = self._asked(question.get("seconds"))
         self._waiting.move_to_end(job.id, last=not urgent)

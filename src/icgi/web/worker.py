@@ -25,6 +25,7 @@ from icgi.answer import Answer
 from icgi.api import from_factors
 from icgi.engines import engine_class
 from icgi.errors import IcgiError, ModelFormatError
+from icgi.inference import Status
 from icgi.model.formats import FORMATS
 from icgi.model.graph import FactorGraph
 from icgi.model.uai import parse_model
@@ -97,12 +98,12 @@ def parse(suffix: str, content: bytes) -> FactorGraph:
 
 
 def _seldom(progress: Progress, level: float) -> Callable[[Answer], None]:
-    """Report answers on the way, but not each of a quick series."""
+    """Report answers on the way: not each of a quick series, and no exact one, which is last."""
     last = 0.0
 
     def heard(answer: Answer) -> None:
         nonlocal last
-        if time.monotonic() - last >= _PAUSE:
+        if answer.status is not Status.EXACT and time.monotonic() - last >= _PAUSE:
             last = time.monotonic()
             progress(answer_facts(answer, level))
 
