@@ -1,5 +1,6 @@
 """What the viewer is given: laws of the payload, the drawing, the elimination, and the widget."""
 
+import gzip
 import subprocess
 import sys
 
@@ -20,6 +21,7 @@ from icgi.web.component import STATIC, bundle
 from icgi.web.limits import predicted_bytes
 from icgi.web.payload import ENGINE_WORDS, answer_facts, engine_name, guarantee, trust
 from icgi.web.questions import Question
+from icgi.web.worker import parse
 
 CONNECTED = [n for n, m in zoo.MODELS.items() if any(len(s) > 1 for s in m.scopes)]
 
@@ -182,3 +184,24 @@ def test_without_the_extra_the_refusal_says_how_to_install_it() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "install it with: pip install" in out.stdout
     assert "[web]" in out.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space")
+def test_a_worker_cannot_grow_beyond_its_memory() -> None:
+    code = (
+        "import numpy as np; from icgi.web.worker import limit_memory\n"
+        "limit_memory(100_000_000); small = np.ones(5_000_000)\n"
+        "try: np.ones(50_000_000)\n"
+        "except MemoryError: print('refused')"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout == "refused\n"
+
+
+def test_a_worker_reads_what_load_reads(tmp_path) -> None:
+    icgi.save(asia(), tmp_path / "a.uai")
+    content = (tmp_path / "a.uai").read_bytes()
+    for suffix, packed in ((".uai", content), (".uai.gz", gzip.compress(content)), ("", content)):
+        assert parse(suffix, packed).cards.tolist() == [2] * 8
+    with pytest.raises(icgi.IcgiError, match=r"^model\.bif"):
+        parse(".bif", content)

@@ -118,14 +118,9 @@ def mpe(model: FactorGraph, asked: Question) -> dict[str, Any]:
             "this version of icgi has no most probable configuration; ask for marginals"
         )
     found = icgi.mpe(
-        with_weights(model, asked), dict(asked.evidence), budget=asked.budget, seed=asked.seed
+        with_weights(model, asked), asked.evidence, budget=asked.budget, seed=asked.seed
     )
-    names = [state_names(model, i)[int(x)] for i, x in enumerate(found.states)]
-    return {
-        "configuration": {variable_name(model, i): name for i, name in enumerate(names)},
-        "log_value": float(found.log_value),
-        "status": str(getattr(found.status, "value", found.status)),
-    }
+    return dict(found.to_dict())
 
 
 def with_weights(model: FactorGraph, asked: Question) -> FactorGraph:

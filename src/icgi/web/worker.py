@@ -5,13 +5,12 @@ any moment; a line `{"stop": true}` lets the engine at work return the best answ
 """
 
 import contextlib
-import gzip
-import io
 import json
 import os
 import queue
 import resource
 import sys
+import tempfile
 import threading
 import time
 import typing
@@ -22,13 +21,11 @@ from typing import Any, TextIO
 
 from icgi import clock
 from icgi.answer import Answer
-from icgi.api import from_factors
+from icgi.api import from_factors, load
 from icgi.engines import engine_class
-from icgi.errors import IcgiError, ModelFormatError
+from icgi.errors import IcgiError
 from icgi.inference import Status
-from icgi.model.formats import FORMATS
 from icgi.model.graph import FactorGraph
-from icgi.model.uai import parse_model
 from icgi.web import drawing, elimination, questions
 from icgi.web.payload import answer_facts, model_facts
 from icgi.web.questions import Question
@@ -36,8 +33,7 @@ from icgi.web.store import content_of
 
 _HELD = 4  # models that stay in memory
 _PAUSE = 0.2  # seconds between two reports of progress
-_LEAVING = 5.0  # seconds to end in after the service has gone
-_MOST_UNPACKED = 2**28
+_LEAVING = 2.0  # seconds to end in after the service has gone
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -87,14 +83,11 @@ class Worker:
 
 
 def parse(suffix: str, content: bytes) -> FactorGraph:
-    """Model from the bytes of a file with this ending."""
-    if suffix.endswith(".gz"):
-        suffix = suffix.removesuffix(".gz")
-        with gzip.open(io.BytesIO(content)) as packed:
-            content = packed.read(_MOST_UNPACKED + 1)
-        if len(content) > _MOST_UNPACKED:
-            raise ModelFormatError(f"unpacked, the model has more than {_MOST_UNPACKED} bytes")
-    return FORMATS.get(suffix, parse_model)(content, f"model{suffix}")
+    """Model from the content of a file with this ending, as `icgi.load` reads it."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        path = Path(f"model{suffix}")  # errors name it, and nothing of this machine
+        path.write_bytes(content)
+        return load(path)
 
 
 def _seldom(progress: Progress, level: float) -> Callable[[Answer], None]:
