@@ -1,5 +1,6 @@
 """What the viewer is given: laws of the payload, the drawing, the elimination, and the widget."""
 
+import asyncio
 import gzip
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.inference import Status
 from icgi.web import drawing, elimination, questions
 from icgi.web.component import STATIC, bundle
+from icgi.web.guard import Door, Guard
 from icgi.web.limits import predicted_bytes
 from icgi.web.payload import ENGINE_WORDS, answer_facts, engine_name, guarantee, trust
 from icgi.web.questions import Question
@@ -205,3 +207,24 @@ def test_a_worker_reads_what_load_reads(tmp_path) -> None:
         assert parse(suffix, packed).cards.tolist() == [2] * 8
     with pytest.raises(icgi.IcgiError, match=r"^model\.bif"):
         parse(".bif", content)
+
+
+@pytest.mark.parametrize("piece", [b"x", b"x" * 40])
+def test_a_body_that_trickles_in_or_goes_on_is_refused(piece) -> None:
+    async def app(scope, receive, send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+
+    async def trickle():
+        await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": piece, "more_body": True}
+
+    async def keep(message) -> None:
+        sent.append(message)
+
+    sent: list[dict] = []
+    guard = Guard(app, Door(body_seconds=0.3), lambda path: 100)
+    scope = {"type": "http", "path": "/", "method": "POST", "query_string": b"",
+             "headers": [(b"host", b"localhost")]}  # fmt: skip
+    asyncio.run(guard(scope, trickle, keep))
+    assert sent[0]["status"] == (408 if len(piece) == 1 else 413)

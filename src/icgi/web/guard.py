@@ -80,7 +80,8 @@ class Guard:
                     ((b"www-authenticate", b"Bearer"),),
                 )  # fmt: skip
             return
-        body = _Body(receive, self._largest(scope["path"]), self._door.body_seconds)
+        until = asyncio.get_running_loop().time() + self._door.body_seconds
+        body = _Body(receive, self._largest(scope["path"]), until)
         try:
             await self._app(scope, body.receive, safe)
         except _Refused as refused:
@@ -97,9 +98,9 @@ class Guard:
             foreign or (origin is not None and urlsplit(origin).netloc != host)
         ):
             return 403, "questions from pages of another origin are refused"
-        length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > (most := self._largest(scope["path"])):
-            return 413, f"a request to this address may have at most {most if length else 0} bytes"
+        length, most = headers.get("content-length", "0"), self._largest(scope["path"])
+        if not length.isdigit() or int(length) > most:
+            return 413, f"a request to this address may have at most {most} bytes"
         return None
 
     def _known(self, headers: dict[str, str]) -> bool:
@@ -128,7 +129,7 @@ class _Body:
 
     original: Receive
     most: int
-    seconds: float
+    until: float  # by the clock of the event loop
     seen: int = 0
     whole: bool = False
 
@@ -136,7 +137,8 @@ class _Body:
         if self.whole:
             return await self.original()  # waits for the client to leave
         try:
-            message = await asyncio.wait_for(self.original(), self.seconds)
+            async with asyncio.timeout_at(self.until):
+                message = await self.original()
         except TimeoutError:
             raise _Refused(408, "the request did not arrive in time") from None
         if message["type"] == "http.request":
