@@ -26,6 +26,9 @@ from icgi.web.store import FAILED, Job, Store
 _FILES = {path.name: path for path in sorted(STATIC.glob("*.*"))}
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 _HEARTBEAT = 15.0  # seconds after which a silent event stream says that it is alive
+_BYTES_PER_SECOND = (
+    1e6  # of a model, when others are at work; decides whether it is a long question
+)
 _READING = 120.0  # seconds to wait for a model to be read
 _WRONG = {"EvidenceError", "ModelFormatError", "UnsupportedModelError", "BudgetError", "IcgiError"}
 
@@ -69,9 +72,10 @@ class _Service:
             response.headers["Location"] = f"/jobs/{job.id}"
         return job
 
-    async def read(self, ident: str, name: str, urgent: bool = False) -> Job:
-        """Have a worker read a model, and keep its names and sizes."""
-        job = await self.jobs.ask("read", ident, {"name": name, "seconds": 1.0}, urgent)
+    async def read(self, ident: str, name: str, size: int, urgent: bool = False) -> Job:
+        """Have a worker read a model of so many bytes, and keep its names and sizes."""
+        question = {"name": name, "seconds": 1.0 + size / _BYTES_PER_SECOND}
+        job = await self.jobs.ask("read", ident, question, urgent)
         found = await self.jobs.ended(job.id, _READING) or job
         if found.result is not None:
             self.store.describe_model(ident, found.result)
@@ -129,7 +133,7 @@ async def _read_served(service: _Service) -> None:
     for ident, model in zip(idents, service.served, strict=True):
         service.store.add_model(ident, model.name, model.suffix, model.content, served=True)
     for ident, model in zip(idents, service.served, strict=True):
-        await service.read(ident, model.name, urgent=True)
+        await service.read(ident, model.name, len(model.content), urgent=True)
 
 
 def model_id(suffix: str, content: bytes) -> str:
@@ -221,13 +225,14 @@ async def add_model(
         service.store.add_model(ident, name, f".{form}", content, served=False)
     if known is None or known["facts"] is None:
         try:
-            job = await service.read(ident, name)
+            job = await service.read(ident, name, len(content))
         except FullError as full:
             service.store.remove_model(ident)
             raise HTTPException(
                 429, "too many questions are waiting", {"Retry-After": str(full.retry_after)}
             ) from full
         if job.result is None:
+            service.jobs.cancel_all(ident)
             service.store.remove_model(ident)
             raise HTTPException(
                 422, (job.error or {"message": "the model was not read"})["message"]
