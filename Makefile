@@ -41,9 +41,10 @@ bench: $(STAMP)  ## exact answers and speed against peers; set ICGI_DATA to the 
 	$(BIN)/python benchmarks/ttve.py
 	$(BIN)/python benchmarks/neural.py
 
-docs: $(STAMP)  ## the list of files and the picture in the README
+docs: $(STAMP)  ## the list of files, the picture in the README, and the site in site/
 	$(BIN)/python docs/layout.py
 	$(BIN)/python docs/figures/terminal.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf site .venv .pytest_cache .mypy_cache .ruff_cache

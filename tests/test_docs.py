@@ -50,3 +50,9 @@ def test_the_glossary_is_in_order_and_knows_every_status() -> None:
 def test_the_list_of_files_is_up_to_date() -> None:
     layout = runpy.run_path(str(ROOT / "docs" / "layout.py"))
     assert layout["section"](ROOT) in (ROOT / "docs" / "architecture.md").read_text(), "make docs"
+
+
+def test_every_page_of_the_docs_is_in_the_navigation() -> None:
+    listed = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    pages = sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
+    assert sorted(map(Path, listed)) == pages

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from icgi.queries.mpe import mpe
     from icgi.queries.sample import sample
     from icgi.queries.scan import scan
+    from icgi.web.notebook import view
 
 _HOME = {
     "Answer": "icgi.answer",
@@ -96,6 +97,7 @@ _HOME = {
     "mpe": "icgi.queries.mpe",
     "sample": "icgi.queries.sample",
     "scan": "icgi.queries.scan",
+    "view": "icgi.web.notebook",
 }
 
 __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
@@ -140,6 +142,7 @@ __all__ = [  # noqa: RUF022 (in the order of `_HOME`)
     "mpe",
     "sample",
     "scan",
+    "view",
 ]
 
 

@@ -263,14 +263,23 @@ def test_report_is_one_page_that_names_everything(run, grid) -> None:
     result = run(*words, "look.html")
     assert "report written to look.html" in result.stderr
     told = Path("look.html").read_text()
-    assert told.count("<tr>") == 1 + 16
-    assert told.count("observed</td>") == 1
-    assert "Exact up to rounding." in told
+    assert told.count("<article ") == 16
+    assert told.count("observed</span></header>") == 1
+    assert "exact up to rounding." in told
     assert "src=" not in told
-    assert "http" not in told
-    assert "band" not in told
+    assert "http://" not in told.replace("http://www.w3.org/2000/svg", "")
+    assert "class=band" not in told
+    for said in (
+        "<dd>2 = 1</dd>",
+        "<dt>command</dt>",
+        "<dt>seed</dt>",
+        icgi.__version__,
+        "width=device",
+    ):
+        assert said in told
     run(*words, "look.html", "--engine", "unsure:std_error=0.1")
     assert "90 % band" in Path("look.html").read_text()
+    assert "class=band" in Path("look.html").read_text()
     assert "should be .html" in run(*words, "look.txt", code=1).stderr
 
 

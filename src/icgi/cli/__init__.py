@@ -21,8 +21,10 @@ from icgi.cli import (
     label,
     marginals,
     mpe,
+    report,
     sample,
     scan,
+    serve,
     train,
     uai,
 )
@@ -56,7 +58,7 @@ def _version(
 
 VERBS = (
     marginals, batch, bench, mpe, sample, explain, scan, info, check, convert, engines, generate,
-    label, calibrate, data, train, demo, uai,
+    label, calibrate, data, train, report, serve, demo, uai,
 )  # fmt: skip
 for verb in VERBS:
     app.command(verb.__name__.rpartition(".")[2], epilog=EXIT_CODES)(verb.run)

@@ -1,29 +1,53 @@
-"""An answer as one HTML page that needs nothing but itself: no script, no font, no other file."""
+"""An answer as one HTML page that needs nothing but itself: no font, no other file.
 
+Everything is there without a script; where scripts may run, the viewer's list replaces the rows,
+to be searched and sorted.
+"""
+
+import base64
+import hashlib
+import json
 import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape as _escape
-
-import numpy as np
+from typing import Any
 
 from icgi.answer import Answer
 from icgi.calibration import sentences
 from icgi.inference import Status
-from icgi.model.graph import state_names, variable_name
-from icgi.report.plots import gauge, reliability
+from icgi.report import plots
+from icgi.report.reliability import gauge, reliability
+from icgi.web.component import bundle, styles
+from icgi.web.payload import answer_facts
 from icgi.wording import shown
 
 MOST = 5000  # variables listed; a browser shows this many at once
-_COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b79a20", "#e45756", "#72b7b2", "#9d755d", "#bab0ac")
+_MOST_STATES = 8
+_MARKS = {"exact": "✓", "good": "●", "doubtful": "?", "unknown": "○", "observed": "◆"}
+_MARK_WORDS = {
+    "exact": "exact up to rounding", "good": "small estimated error",
+    "doubtful": "large error: do not trust it", "unknown": "its error is not known",
+    "observed": "observed",
+}  # fmt: skip
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 62em; padding: 0 1em;
-       color: #222; background: #fff }
-h1 { font-size: 1.4em } h2 { font-size: 1.15em } .status { font-weight: bold } .dim { color: #666 }
-table { border-collapse: collapse; width: 100% } td, th { padding: .2em .6em; text-align: left }
-tr + tr { border-top: 1px solid #e5e5e5 } td.number { text-align: right; font-family: monospace;
-  white-space: nowrap }
-td.bar { width: 12em } td.bar div { display: flex; height: 1em; background: #eee }
-td.bar i { display: block }
-svg text { font: 11px system-ui, sans-serif; fill: #555 }
+body { margin: 0; } main.icgi { max-width: 70em; margin: 0 auto; padding: 1em; }
+.icgi h1 { font-size: 1.5em; } .icgi h2 { font-size: 1.15em; margin: 1.4em 0 .4em; }
+.icgi dl { display: grid; grid-template-columns: max-content 1fr; gap: .2em 1em; margin: .6em 0; }
+.icgi dt { color: var(--dim); } .icgi dd { margin: 0; }
+.icgi code { font-size: 13px; background: var(--soft); padding: .1em .3em; }
+.icgi figure { display: inline-block; vertical-align: top; margin: 0 2em 1em 0; width: 22em;
+  max-width: 100%; }
+.icgi figure svg { width: 100%; } .icgi figure svg text { font-size: 12px; text-anchor: start; }
+.icgi figure svg text.end { text-anchor: end; } .icgi .discarded { fill: var(--bar); }
+.icgi .frame { fill: none; stroke: var(--line); } .icgi .points { fill: var(--bar); opacity: .5; }
+.icgi figure .edge { stroke-width: 1; } .icgi .pair { display: grid; gap: 1.5em;
+  grid-template-columns: repeat(2, minmax(0, 1fr)); } .icgi .scroll { overflow-x: auto; }
+.icgi td.number { text-align: right; font-variant-numeric: tabular-nums; }
+@media (max-width: 52em) { .icgi .pair { grid-template-columns: 1fr; }
+  .icgi dl { grid-template-columns: 1fr; } .icgi dd { margin-bottom: .4em; } }
+@media print { main.icgi { padding: 0; } .icgi section { break-inside: auto; }
+  .icgi h2 { break-after: avoid; } }
 """
 
 
@@ -34,72 +58,30 @@ def escape(text: str) -> str:
 
 def page(answer: Answer, title: str, level: float = 0.9) -> str:
     """Return the page: how the answer was obtained, how uncertain it is, and every marginal."""
-    entropy, shown = answer.entropy(), answer.by_uncertainty()[:MOST].tolist()
-    sets, band = answer.sets(level), answer.bands(level)
-    calibrated = band is not None and answer.status is not Status.EXACT
-    if answer.status is Status.EXACT:
-        sets = band = None
-    elif band is None:
-        band = answer.interval(level)
-    head = "<th>variable</th><th>entropy (bits)</th><th></th><th>marginal</th>"
-    head += f"<th>{100 * level:g} % set</th>" if sets is not None else ""
-    head += f"<th>{100 * level:g} % band of the likeliest</th>" if band else ""
-    rows = [_row(answer, i, float(entropy[i]), sets, band) for i in shown]
-    rest = len(answer) - len(shown)
+    return page_of(answer_facts(answer, level), title, _promises(answer, level))
+
+
+def page_of(found: Mapping[str, Any], title: str, promises: str = "") -> str:
+    """Page of an answer in JSON form with its readings; `promises` are a part of their own."""
+    listed = most_uncertain(found)
+    rest = len(found["marginals"]) - len(listed["marginals"])
     more = f"<p class=dim>… and {rest:,} more, less uncertain.</p>" if rest else ""
-    return (
-        f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(title)}</title>"
-        f"<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n{_facts(answer)}\n"
-        f"<h2>Uncertainty of the model: entropy of its marginals</h2>\n{_histogram(answer)}\n"
-        f"{_promises(answer, level, calibrated, band is not None)}"
-        f"<h2>Marginals, the most uncertain first</h2>\n<table><tr>{head}</tr>\n"
-        + "\n".join(rows)
-        + f"\n</table>\n{more}</html>\n"
+    body = (
+        f"<h1>{escape(title)}</h1>{summary(found)}{provenance(found)}"
+        f"<h2>Uncertainty</h2>{_pictures(found)}{promises}"
+        f"<h2>Marginals, the most uncertain first</h2>{_legend(found)}{rows(listed, 0)}{more}"
     )
+    return document(title, body, [listed])
 
 
-def _facts(answer: Answer) -> str:
-    told = [f"{len(answer):,} variables, {len(answer.evidence):,} observed"]
-    if answer.log_z is not None:
-        told.append(f"log Z = {answer.log_z:.10g}, log10 Z = {answer.log_z / math.log(10):.10g}")
-    told.append(f"{answer.seconds:.3g} s by <code>{escape(answer.engine)}</code>")
-    if answer.marginals.note:
-        told.append(escape(answer.marginals.note))
-    stats = ", ".join(f"{escape(k.replace('_', ' '))} {v:.6g}" for k, v in answer.stats.items())
-    return (
-        f"<p><span class=status>{escape(answer.status.value)}.</span> "
-        f"{escape(answer.status.advice)}</p>\n<p>{'<br>'.join(told)}</p>\n<p class=dim>{stats}</p>"
-    )
-
-
-def _histogram(answer: Answer) -> str:
-    """How many unobserved variables have which entropy, as a share of the largest possible."""
-    cards = answer.model.cards
-    free = cards > 1
-    free[list(answer.evidence)] = False
-    if not free.any():
-        return "<p class=dim>Every variable is observed or has one state.</p>"
-    share = answer.entropy()[free] / np.log2(cards[free])
-    counts = np.histogram(np.clip(share, 0, 1), bins=20, range=(0, 1))[0]
-    height = 80 * counts / counts.max()
-    bars = "".join(
-        f'<rect x="{20 * b}" y="{90 - h:.1f}" width="18" height="{h:.1f}" fill="#4c78a8">'
-        f"<title>{c} variables</title></rect>"
-        for b, (h, c) in enumerate(zip(height, counts.tolist(), strict=True))
-    )
-    return (
-        f'<svg width="420" height="110" role="img">{bars}<text x="0" y="104">certain</text>'
-        f'<text x="400" y="104" text-anchor="end">uniform</text></svg>'
-    )
-
-
-def _promises(answer: Answer, level: float, calibrated: bool, banded: bool) -> str:
+def _promises(answer: Answer, level: float) -> str:
     """What is promised about sets and bands, and how the engine did where the truth is known."""
     if answer.guarantee is None:
         return ""
     told = list(answer.guarantee.sentences(level))
-    if not calibrated and answer.status is not Status.EXACT:
-        told.append(sentences.OWN_BANDS if banded else sentences.NO_BANDS)
+    if answer.bands(level) is None and answer.status is not Status.EXACT:
+        own = answer.interval(level) is not None
+        told.append(sentences.OWN_BANDS if own else sentences.NO_BANDS)
     parts = [f"<p>{'<br>'.join(map(escape, told))}</p>"]
     far = answer.guarantee.as_json(level)["unfamiliarity"]
     if far is not None:
@@ -111,33 +93,156 @@ def _promises(answer: Answer, level: float, calibrated: bool, banded: bool) -> s
     return f"<h2>Error of the method: sets and bands</h2>\n{chr(10).join(parts)}\n"
 
 
-def _row(
-    answer: Answer,
-    i: int,
-    bits: float,
-    sets: np.ndarray | None,
-    band: tuple[np.ndarray, np.ndarray] | None,
-) -> str:
-    names, row = state_names(answer.model, i), answer[i]
-    bar = "".join(
-        f'<i style="width:{100 * p:.2f}%;background:{_COLOURS[x % len(_COLOURS)]}" '
-        f'title="{escape(names[x])}: {p:.6g}"></i>'
-        for x, p in enumerate(row.tolist())
-        if p > 0
+def document(title: str, body: str, answers: Sequence[Mapping[str, Any]]) -> str:
+    """Whole page around a body whose lists of rows are those of some answers."""
+    script = bundle("report")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    data = json.dumps(answers, ensure_ascii=True).replace("<", "\\u003c")
+    return (
+        "<!doctype html>\n<html lang=en><meta charset=utf-8>"
+        '<meta name=viewport content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="content-security-policy" content="{policy}">'
+        f"<title>{escape(title)}</title>\n<style>{styles()}{_STYLE}</style>\n"
+        f"<main class=icgi>{body}</main>\n"
+        f"<script type=application/json id=answer>{data}</script>\n"
+        f"<script type=module>{script}</script></html>\n"
     )
-    best = np.argsort(-row, kind="stable")[:6].tolist()
-    text = ", ".join(f"{escape(names[x])}: {row[x]:.4f}" for x in best)
-    text += f", … +{len(row) - len(best)}" if len(row) > len(best) else ""
-    cells = [
-        f"<td>{escape(variable_name(answer.model, i))}</td>",
-        f"<td class=number>{'observed' if i in answer.evidence else f'{bits:.4f}'}</td>",
-        f"<td class=bar><div>{bar}</div></td><td>{text}</td>",
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """Status, engine and guarantee in a sentence."""
+    status = found.get("status") or "unknown status"
+    words = [f"by {escape(found['engine_name'] or 'an unknown engine')} ({found['engine_words']})"]
+    if found.get("seconds") is not None:
+        words.append(f"in {found['seconds']:.2g} s")
+    note = f" {escape(found['note'])}." if found.get("note") else ""
+    advice = "" if status == "exact" else escape(found.get("advice") or "")
+    return (
+        f'<p class=status><b class="badge {status.replace(" ", "-")}">{escape(status)}</b> '
+        f"{' '.join(words)}. {escape(found['guarantee'])} {advice}{note}</p>"
+    )
+
+
+def provenance(found: Mapping[str, Any]) -> str:
+    """What was asked and how, to be repeated."""
+    from icgi import __version__
+
+    evidence = found.get("evidence") or {}
+    known = ", ".join(f"{name} = {state}" for name, state in list(evidence.items())[:200])
+    left = len(evidence) - 200
+    model, budget = found.get("model") or {}, found.get("budget") or {}
+    facts = {
+        "variables": f"{len(found['marginals']):,}, {len(evidence):,} observed",
+        "evidence": (known or "none") + (f", … {left:,} more" if left > 0 else ""),
+        "log Z": _log_z(found.get("log_z")),
+        "engine": found.get("engine"),
+        "command": found.get("command"),
+        "seed": found.get("seed"),
+        "time allowed": _seconds(budget.get("seconds")) if budget else None,
+        "icgi": found.get("version"),
+        "model (SHA-256)": model.get("sha256"),
+        "page made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by icgi {__version__}",
+    }
+    pairs = "".join(
+        f"<dt>{name}</dt><dd>{_value(name, value)}</dd>"
+        for name, value in facts.items()
+        if value is not None
+    )
+    stats = ", ".join(
+        f"{escape(key.replace('_', ' '))} {value:.6g}"
+        for key, value in (found.get("stats") or {}).items()
+        if value is not None
+    )
+    return f"<dl>{pairs}</dl>" + (f"<p class=dim>{stats}</p>" if stats else "")
+
+
+def _value(name: str, value: object) -> str:
+    text = escape(str(value))
+    return f"<code>{text}</code>" if name in ("engine", "command") else text
+
+
+def _seconds(value: float | None) -> str:
+    return "no limit" if value is None else f"{value:g} s"
+
+
+def _log_z(value: float | None) -> str | None:
+    if value is None:
+        return None
+    return f"{value:.10g} (log10 Z = {value / math.log(10):.10g})"
+
+
+def _pictures(found: Mapping[str, Any]) -> str:
+    """How uncertain the variables are, and how far their numbers are to be trusted."""
+    free = [r for r in found["marginals"] if not r["observed"] and len(r["probabilities"]) > 1]
+    if not free:
+        return "<p class=dim>Every variable is observed or has one state.</p>"
+    share = [r["entropy"] / math.log2(len(r["probabilities"])) for r in free]
+    drawn = plots.histogram(
+        share, "certain", "uniform", "Variables by entropy, as a share of the largest possible."
+    )
+    errors = [
+        r["error"] for r in free if r["trust"] in ("good", "doubtful") and r["error"] is not None
     ]
-    if sets is not None:
-        kept = [names[x] for x in best if sets[i, x]]
-        rest = int(sets[i].sum()) - len(kept)
-        cells.append(f"<td>{escape(', '.join(kept))}{f', … +{rest}' if rest else ''}</td>")
-    if band:
-        low, high = (float(side[i, best[0]]) for side in band)
-        cells.append(f"<td class=number>{low:.4f} – {high:.4f}</td>")
-    return f"<tr>{''.join(cells)}</tr>"
+    if errors:
+        drawn += plots.histogram(
+            plots.on_log_scale(errors), "10⁻⁶ or less", "1",
+            "Variables by the largest estimated standard error of their probabilities.",
+        )  # fmt: skip
+    return drawn
+
+
+def _legend(found: Mapping[str, Any]) -> str:
+    used = {row["trust"] for row in found["marginals"]}
+    marks = "".join(
+        f'<span><b class="mark {kind}">{_MARKS[kind]}</b> {words} </span>'
+        for kind, words in _MARK_WORDS.items()
+        if kind in used
+    )
+    level = f"{100 * found['level']:g}"
+    band = (
+        f" Outlined strip: {level} % band of the engine's error."
+        if any("low" in row for row in found["marginals"])
+        else ""
+    )
+    return f"<p class=legend>{marks} Bar: probability.{band}</p>"
+
+
+def most_uncertain(found: Mapping[str, Any], most: int = MOST) -> dict[str, Any]:
+    """Same answer with the most uncertain variables only, observed ones last."""
+    ranked = sorted(found["marginals"], key=lambda row: (row["observed"], -row["entropy"]))
+    return {**found, "marginals": ranked[:most]}
+
+
+def rows(found: Mapping[str, Any], number: int) -> str:
+    """Bars of all variables; `number` says which of the page's answers they are."""
+    return f"<div data-answer={number}>{''.join(map(_row, found['marginals']))}</div>"
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    p = {state: x if x is not None else 0.0 for state, x in row["probabilities"].items()}
+    best = sorted(p, key=lambda state: -p[state])[:_MOST_STATES]
+    states = "".join(_state(row, state, p[state]) for state in p if state in best)
+    rest = f"<p class=dim>+{len(p) - len(best)} states</p>" if len(p) > len(best) else ""
+    kind = row["trust"]
+    said = "observed" if row["observed"] else f"{row['entropy']:.4f} bits"
+    return (
+        f"<article class=variable><header><span class=name>{escape(row['variable'])}</span>"
+        f'<span class="mark {kind}" title="{_MARK_WORDS[kind]}">{_MARKS[kind]}</span>'
+        f"<span class=bits>{said}</span></header>{states}{rest}</article>\n"
+    )
+
+
+def _state(row: Mapping[str, Any], state: str, p: float) -> str:
+    band = ""
+    if "low" in row:
+        low, high = row["low"][state], row["high"][state]
+        band = (
+            f'<span class=band style="left:{100 * low:.2f}%;width:{100 * (high - low):.2f}%" '
+            f'title="{low:.4f} to {high:.4f}"></span>'
+        )
+    return (
+        f"<div class=state><div class=bar><span class=label>{escape(state)}</span>"
+        f'<span class=track><span class=fill style="width:{100 * p:.2f}%"></span>{band}</span>'
+        f"<span class=p>{p:.4f}</span></div></div>"
+    )

@@ -1,77 +1,57 @@
-"""Small drawings of uncertainty as SVG text, which needs no other program to be shown."""
+"""Small pictures of answers as SVG, which need no script and no other file."""
+
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
-_SIZE, _EDGE = 220.0, 30.0  # of a square plot and its margin
+from icgi.model.graph import FloatArray
+
+_WIDE, _HIGH = 320, 120
+_LEAST = 1e-6  # errors below are drawn at the left end
 
 
-def reliability(bins: np.ndarray) -> str:
-    """Mean true probability against the stated one, in bins × (count, Σ p̂, Σ p).
-
-    Circles on the diagonal are right; their area is the share of the variables.
-    """
-    filled = bins[bins[:, 0] > 0]
-    share = filled[:, 0] / filled[:, 0].sum() if len(filled) else np.zeros(0)
-    marks = "".join(
-        f'<circle cx="{_across(stated)}" cy="{_up(true)}" r="{2 + 14 * part**0.5:.1f}" '
-        f'fill="#4c78a8" fill-opacity="0.6"><title>stated {stated:.3f}, true {true:.3f}, '
-        f"{part:.1%} of the variables</title></circle>"
-        for part, stated, true in zip(
-            share.tolist(),
-            (filled[:, 1] / filled[:, 0]).tolist(),
-            (filled[:, 2] / filled[:, 0]).tolist(),
-            strict=True,
-        )
+def histogram(values: Sequence[float], left: str, right: str, what: str) -> str:
+    """How many of some numbers in [0, 1] fall into each of twenty bins."""
+    counts = np.histogram(np.clip(values, 0, 1), bins=20, range=(0, 1))[0]
+    heights = (_HIGH - 30) * counts / max(int(counts.max()), 1)
+    bars = "".join(
+        f'<rect class="discarded" x="{16 * k}" y="{_HIGH - 20 - h:.1f}" width="14" '
+        f'height="{h:.1f}"><title>{c} variables</title></rect>'
+        for k, (h, c) in enumerate(zip(heights.tolist(), counts.tolist(), strict=True))
     )
-    return _square(
-        marks,
-        "stated probability of the likeliest state",
-        "true probability, mean",
-        "Circles on the line are right; the larger, the more variables.",
+    words = (
+        f'<text x="0" y="{_HIGH - 4}">{left}</text>'
+        f'<text class="end" x="{_WIDE}" y="{_HIGH - 4}">{right}</text>'
     )
+    return _figure(bars + words, what, _WIDE, _HIGH)
 
 
-def coverage(levels: np.ndarray, found: np.ndarray) -> str:
-    """Coverage against the level that was asked for, both from 0 to 1."""
-    points = " ".join(
-        f"{_across(a)},{_up(b)}" for a, b in zip(levels.tolist(), found.tolist(), strict=True)
+def on_log_scale(errors: Sequence[float]) -> list[float]:
+    """Errors from 10⁻⁶ to 1 as numbers from 0 to 1."""
+    return [1 + math.log10(min(max(e, _LEAST), 1.0)) / -math.log10(_LEAST) for e in errors]
+
+
+def scatter(x: FloatArray, y: FloatArray, across: str, up: str, what: str) -> str:
+    """Points of the unit square, and its diagonal; of many points an even choice."""
+    side = 260
+    step = max(1, len(x) // 2000)
+    points = "".join(
+        f'<circle cx="{side * a:.1f}" cy="{side * (1 - b):.1f}" r="2.5"/>'
+        for a, b in zip(x[::step].tolist(), y[::step].tolist(), strict=True)
     )
-    line = f'<polyline points="{points}" fill="none" stroke="#4c78a8" stroke-width="2"/>'
-    return _square(line, "level", "covered", "On or above the line: the promise is kept.")
+    frame = (
+        f'<rect class="frame" x="0" y="0" width="{side}" height="{side}"/>'
+        f'<line class="edge" x1="0" y1="{side}" x2="{side}" y2="0"/>'
+        f'<text class="end" x="{side}" y="{side + 16}">{across} →</text>'
+        f'<text x="0" y="-6">{up} ↑</text>'
+    )
+    return _figure(frame + f"<g class=points>{points}</g>", what, side, side, top=20, bottom=22)
 
 
-def gauge(unfamiliar: float) -> str:
-    """Unfamiliarity on a scale from 0 to 2, nothing being promised beyond 1."""
-    at = 20 + 100 * min(max(unfamiliar, 0.0), 2.0)
+def _figure(inside: str, what: str, wide: int, high: int, top: int = 0, bottom: int = 0) -> str:
     return (
-        '<svg width="320" height="46" role="img">'
-        '<rect x="20" y="12" width="100" height="10" fill="#54a24b" fill-opacity="0.5"/>'
-        '<rect x="120" y="12" width="100" height="10" fill="#e45756" fill-opacity="0.5"/>'
-        f'<path d="M{at:.1f} 8 v18" stroke="#222" stroke-width="3"/>'
-        '<text x="20" y="40">0: among them</text><text x="120" y="40">1: unlike them</text>'
-        f'<text x="232" y="22">here {unfamiliar:.2f}</text></svg>'
-    )
-
-
-def _across(x: float) -> str:
-    return f"{_EDGE + x * _SIZE:.1f}"
-
-
-def _up(y: float) -> str:
-    return f"{10 + (1 - y) * _SIZE:.1f}"
-
-
-def _square(marks: str, across: str, up: str, legend: str) -> str:
-    side, middle = 10 + _SIZE, _EDGE + _SIZE / 2
-    return (
-        f'<svg width="{_SIZE + 2 * _EDGE:.0f}" height="{_SIZE + 60:.0f}" role="img">'
-        f'<rect x="{_EDGE}" y="10" width="{_SIZE}" height="{_SIZE}" fill="none" stroke="#bbb"/>'
-        f'<line x1="{_EDGE}" y1="{side}" x2="{_EDGE + _SIZE}" y2="10" stroke="#999" '
-        f'stroke-dasharray="4 3"/>{marks}'
-        f'<text x="{_EDGE}" y="{side + 14}">0</text>'
-        f'<text x="{_EDGE + _SIZE}" y="{side + 14}" text-anchor="end">1</text>'
-        f'<text x="{middle}" y="{side + 28}" text-anchor="middle">{across}</text>'
-        f'<text x="12" y="{10 + _SIZE / 2}" text-anchor="middle" '
-        f'transform="rotate(-90 12 {10 + _SIZE / 2})">{up}</text>'
-        f'<text x="{_EDGE}" y="{side + 46}">{legend}</text></svg>'
+        f'<figure><svg viewBox="-4 {-top} {wide + 8} {high + top + bottom}" role="img" '
+        f'aria-label="{what}" style="max-width:{wide + 8}px">{inside}</svg>'
+        f"<figcaption class=dim>{what}</figcaption></figure>"
     )

@@ -1,0 +1,1 @@
+"""The viewer in its three homes (browser, notebook, report), and the HTTP service behind it."""
