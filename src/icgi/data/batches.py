@@ -20,8 +20,8 @@ from icgi.data.store import Labelled, LabelledSet
 from icgi.errors import IcgiError, ModelFormatError
 from icgi.extras import require_extra
 from icgi.model.formats import FORMATS, read
+from icgi.model.formats.uai import read_evidence, read_marginals
 from icgi.model.graph import FactorGraph, FloatArray
-from icgi.model.uai import read_evidence, read_marginals
 from icgi.wording import harmless
 
 COLUMNS = (

@@ -7,8 +7,8 @@ from typing import Any
 
 from icgi.errors import IcgiError, ModelFormatError
 from icgi.inference import Status
+from icgi.model.formats.uai import read_marginals
 from icgi.model.graph import FactorGraph, state_names, variable_name
-from icgi.model.uai import read_marginals
 from icgi.web.payload import with_readings
 from icgi.wording import shown
 
