@@ -7,6 +7,7 @@ bounded by sweeps, so that a reference does not depend on how busy a machine was
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -39,13 +40,11 @@ def made(
 ) -> dict[str, Any]:
     """Line of one reference: marginals, how they were obtained, and how sure they are."""
     began = clock.now()
-    try:
-        exact = parse_engine("exact")
-        # the largest table and others of a junction tree, some three times as much
-        whole = Budget(table_bytes=4 * 8 * int(2**log2_table))
-        probs = infer(question.model, question.evidence, exact, whole, _rng(0)).probs
+    exact = _exact(question, log2_table)
+    if exact is not None:
+        probs = exact.probs
         line: dict[str, Any] = {"status": "done", "method": "exact", "error": 0.0}
-    except (BudgetError, UnsupportedModelError):
+    else:
         budget = Budget(sweeps, seconds)
         tempering = ParallelTempering(threads=1)
         runs = [
@@ -59,6 +58,17 @@ def made(
     rows = [row[:card] for row, card in zip(probs, question.model.cards.tolist(), strict=True)]
     kept = [[round(float(p), DIGITS) for p in row] for row in rows]
     return {**line, "seconds": clock.now() - began, "probs": kept}
+
+
+def _exact(question: Question, log2_table: float) -> Marginals | None:
+    """Exact marginals, None where neither structure nor width allows them."""
+    # the largest table and others of a junction tree, some three times as much
+    budget = Budget(table_bytes=4 * 8 * int(2**log2_table))
+    for engine in ("exact", "jt"):  # the former was seen to refuse what the latter can do
+        with suppress(BudgetError, UnsupportedModelError):
+            made = parse_engine(engine)
+            return infer(question.model, question.evidence, made, budget, _rng(0))
+    return None
 
 
 def _rng(run: int) -> np.random.Generator:

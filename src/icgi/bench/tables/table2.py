@@ -103,7 +103,7 @@ TABLE = Table(
             partial(_cases, *_SMALL, 3, 5),
             _rows(*_SMALL, _CHAINS),
             seconds=(5.0,),
-            references=References(),
+            references=References(sweeps=100_000),
         ),
         "paper": Scale(
             partial(_cases, *_PAPER, 5, 28),
