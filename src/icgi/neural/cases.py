@@ -29,6 +29,7 @@ class Case:
     kept: BoolArray  # n k    states that the network is asked for
     reduced: FactorGraph  # with these states only
     messages: Messages | None  # on what is left; none if the time was over
+    at_rest: bool  # whether the beliefs are those of messages at rest
 
     def spread_out(self, rows: FloatArray) -> FloatArray:
         """Distributions (n k) over all states from those (n k) over the kept ones."""
@@ -45,14 +46,14 @@ def prepare(model: FactorGraph, deadline: Deadline) -> Case:
     reduced = model if deadline.passed else restrict(model, alive)
     first = None if deadline.passed else sum_product(reduced, deadline)
     if first is None or not first.sweeps:
-        return Case(model, unary_beliefs(model, alive), alive, reduced, None)
+        return Case(model, unary_beliefs(model, alive), alive, reduced, None, False)
     prior = spread_out(first.beliefs, alive)
     kept = _worth_asking(model, alive, prior) if first.at_rest else alive
     if kept.sum() == alive.sum():
-        return Case(model, prior, alive, reduced, first)
+        return Case(model, prior, alive, reduced, first, first.at_rest)
     reduced = restrict(model, kept)
     again = sum_product(reduced, deadline)
-    return Case(model, prior, kept, reduced, again if again.sweeps else None)
+    return Case(model, prior, kept, reduced, again if again.sweeps else None, True)
 
 
 def spread_out(rows: FloatArray, mask: BoolArray) -> FloatArray:

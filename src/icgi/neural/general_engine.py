@@ -21,6 +21,7 @@ from icgi.model.reduce import all_states
 from icgi.neural import doubt
 from icgi.neural.cases import Case, prepare
 from icgi.neural.factor_patches import Limits, Piece, pieces
+from icgi.neural.gate import believes
 from icgi.neural.general import GeneralNetwork
 from icgi.neural.general_batch import (
     LEAST_VARIABLES,
@@ -229,8 +230,11 @@ def _take(case: Case, found: _Found, task: _Task, alphas: Sequence[FloatArray]) 
 def _answer(case: Case, found: _Found, orders: int) -> Marginals:
     """What was found, with errors that say how."""
     model = case.model
+    doubted = believes(case, found.probs)
+    if doubted:
+        found.probs, found.total = case.prior.copy(), np.ones_like(found.total)
     sure = (case.kept.sum(1) == 1) & (case.messages is not None)  # nothing to be asked
-    answered = found.answered > 0
+    answered = (found.answered > 0) & (not doubted)
     alpha = found.probs * found.total[:, None]
     change = np.abs(found.probs - case.prior)
     signs = doubt.Signs(alpha, found.spread, change, *doubt.strengths_of(model))
@@ -250,6 +254,7 @@ def _answer(case: Case, found: _Found, orders: int) -> Marginals:
             "orders": float(found.answered.sum() / max(answered.sum(), 1)),
             "patches": float(found.patches),
             "answered": float((answered | sure).mean()) if model.n_variables else 1.0,
+            "fallback": float(doubted),
         },
     )
 
