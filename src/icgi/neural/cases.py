@@ -17,6 +17,7 @@ from icgi.neural.possible import possible_states
 from icgi.neural.sum_product import Messages, sum_product
 
 PROBING = 0.1  # share of the time for finding impossible states
+FIRST = 0.6  # share for the beliefs that say which states are worth asking
 NEGLIGIBLE = 1e-6
 
 
@@ -44,16 +45,18 @@ def prepare(model: FactorGraph, deadline: Deadline) -> Case:
     """
     alive = possible_states(model, deadline.share(PROBING))
     reduced = model if deadline.passed else restrict(model, alive)
-    first = None if deadline.passed else sum_product(reduced, deadline)
+    first = None if deadline.passed else sum_product(reduced, deadline.share(FIRST))
     if first is None or not first.sweeps:
         return Case(model, unary_beliefs(model, alive), alive, reduced, None, False)
     prior = spread_out(first.beliefs, alive)
     kept = _worth_asking(model, alive, prior) if first.at_rest else alive
     if kept.sum() == alive.sum():
         return Case(model, prior, alive, reduced, first, first.at_rest)
-    reduced = restrict(model, kept)
-    again = sum_product(reduced, deadline)
-    return Case(model, prior, kept, reduced, again if again.sweeps else None, True)
+    smaller = restrict(model, kept)
+    again = sum_product(smaller, deadline)
+    if not again.sweeps:
+        return Case(model, prior, alive, reduced, first, True)
+    return Case(model, prior, kept, smaller, again, True)
 
 
 def spread_out(rows: FloatArray, mask: BoolArray) -> FloatArray:

@@ -43,7 +43,7 @@ SINGLE = 4  # bytes
 PER_STEP, PER_ENTRY, PER_STATES = 4e-3, 5e-7, 9e-8  # seconds: for n, n (n k)² and n k⁴
 PLANNED = 0.7  # share of the time that a plan may fill; forecasts err
 AT_ONCE = 0.15  # share of the time left that one round of pieces may fill
-MESSAGES = 0.3  # share of the time for belief propagation
+MESSAGES = 0.5  # share of the time for belief propagation
 NEVER = Deadline()
 
 
