@@ -73,7 +73,7 @@ def sum_product(model: FactorGraph, deadline: Deadline) -> Messages:
     highest = -np.inf
     for begin in ("even", "mean field", "reversed"):
         logs = -best.logs if begin == "reversed" else np.zeros(start[-1])
-        fields = np.bincount(holder, logs, first[-1])
+        fields = np.bincount(holder, logs, first[-1]).astype(np.float64)
         residual, done = np.inf, 0
         with deadline.flag() as stop:
             if begin == "mean field":
