@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose
 
 import icgi
 import zoo
-from icgi.clock import Deadline
 from icgi.data.families import FAMILIES
 from icgi.engines import parse_engine
 from icgi.errors import BudgetError, UnsupportedModelError
@@ -17,8 +16,6 @@ from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising, ising_model
 from icgi.neural import doubt, spin_engine
 from icgi.neural import engine as engine_module
-from icgi.neural.general_batch import listed, pair_form
-from icgi.neural.general_engine import pair_beliefs
 
 ENGINES = ("icgi", "icgi:paper")
 
@@ -214,13 +211,6 @@ def test_unfinished_answers_say_what_was_done() -> None:
     assert answer.stats["orders"] == pytest.approx(10 / 3)
 
 
-@pytest.mark.parametrize("name", zoo.TREES)
-def test_beliefs_on_pairs_are_exact_on_trees(name: str) -> None:
-    model = zoo.MODELS[name]
-    found = pair_beliefs(listed([pair_form(model)]), Deadline())[0, : model.n_variables]
-    assert_allclose(found[:, : model.max_states], zoo.exact(name).probs, atol=1e-4)
-
-
 def test_little_memory_means_small_patches_before_a_refusal() -> None:
     model = lattice(12)
     found = run(model, "icgi:orders=1,core=8", table_bytes=12_000_000)
@@ -229,11 +219,19 @@ def test_little_memory_means_small_patches_before_a_refusal() -> None:
         run(model, "icgi", table_bytes=10_000)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_wide_factor_is_refused_quickly(engine: str) -> None:
-    model = FactorGraph(np.full(20, 2), (tuple(range(20)),), (np.zeros((2,) * 20),))
+def wide() -> FactorGraph:
+    table = np.random.default_rng(0).normal(size=(2,) * 16)
+    return FactorGraph(np.full(16, 2), (tuple(range(16)),), (table,))
+
+
+def test_a_wide_factor_is_answered_by_its_messages() -> None:
+    found = run(wide(), "icgi")
+    assert_allclose(found.probs, icgi.marginals(wide(), engine="jt").probs, atol=1e-5)
+
+
+def test_a_wide_factor_is_refused_quickly() -> None:
     with pytest.raises(UnsupportedModelError, match="use the engine"):
-        run(model, engine)
+        run(wide(), "icgi:paper")
 
 
 @pytest.mark.parametrize("missing", ["torch", "safetensors"])

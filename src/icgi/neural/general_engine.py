@@ -1,38 +1,70 @@
-"""The network for q states as part of an engine: models in, concentrations of their states out."""
+"""The network for q states as part of an engine: models in, concentrations of their states out.
 
-from collections.abc import Mapping, Sequence
+Belief propagation answers everything first. A model then runs whole, or in pieces that are the
+smaller the less time there is; what no piece has answered keeps the beliefs.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.random import Generator
+from torch import Tensor
 
-from icgi.clock import Deadline
-from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.clock import Deadline, now
+from icgi.errors import BudgetError
 from icgi.inference import Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.reduce import all_states
 from icgi.neural import doubt
+from icgi.neural.cases import Case, prepare
+from icgi.neural.factor_patches import Limits, Piece, pieces
+from icgi.neural.gate import believes
 from icgi.neural.general import GeneralNetwork
-from icgi.neural.general_algebra import ABSENT
 from icgi.neural.general_batch import (
     LEAST_VARIABLES,
     MOST_STATES,
-    Edges,
     PairForm,
     assemble,
     listed,
     pair_form,
 )
-from icgi.neural.pace import OutOfTime, unary_beliefs
-from icgi.neural.possible import possible_states
+from icgi.neural.pace import OutOfTime
 
 CORE_STATES = 4096  # configurations of the core, all of which are summed
-MOST_TOKENS = 2048  # variables, auxiliaries included, times states; a minute on one core
+SIZES = (2048, 1024, 512, 256, 128, 64)  # tokens that run whole, or make a piece: first that fits
+LARGEST_PIECE = 256  # tokens, of a model that does not run whole; more gain little
 QUICK_TOKENS = 1024  # up to which several orders are tried
+WIDTHS = (MOST_STATES, 32, 16, 8, 4)  # states of a variable: the first that fits the memory
 LARGEST_BATCH = 256
 SINGLE = 4  # bytes
-MESSAGES = 0.2  # share of the time for belief propagation
-SWEEPS = 50
+PER_STEP, PER_ENTRY, PER_STATES = 4e-3, 5e-7, 9e-8  # seconds: for n, n (n k)² and n k⁴
+PLANNED = 0.7  # share of the time that a plan may fill; forecasts err
+AT_ONCE = 0.15  # share of the time left that one round of pieces may fill
+MESSAGES = 0.5  # share of the time for belief propagation
 NEVER = Deadline()
+
+
+class _Task(NamedTuple):
+    """A piece of one of the models."""
+
+    case: int
+    piece: Piece
+    form: PairForm
+
+
+@dataclass(slots=True, eq=False)
+class _Found:
+    """The answer of one model as it grows."""
+
+    probs: FloatArray  # n k
+    total: FloatArray  # n    α₀
+    answered: FloatArray  # n    orders that have answered
+    spread: FloatArray  # n k    deviation between orders
+    limits: Limits
+    patches: int = 0
 
 
 def general_marginals(
@@ -47,10 +79,9 @@ def general_marginals(
 ) -> list[Marginals]:
     """Dirichlet concentrations of each model, averaged over elimination orders.
 
-    Past the deadline: the orders so far, or belief propagation on the pairs, or the fields.
-
-    Large models take the first order only. States found impossible get exactly zero, so a variable
-    with one possible state has one positive concentration. Models of similar size share a batch.
+    Models in pieces take the first order only. States found impossible get exactly zero, so a
+    variable with one possible state has one positive concentration. Pieces of similar size share a
+    batch.
 
     Parameters
     ----------
@@ -59,143 +90,215 @@ def general_marginals(
     core_states
         Bound on the configurations of the variables that are left at the end.
     table_bytes
-        Memory that one batch may take; `BudgetError` where a single model needs more.
+        Memory that one batch may take; `BudgetError` where not even a small piece fits.
     """
-    for model in models:
-        refuse_early(model)
-    answers: dict[int, Marginals] = {}
-    forms: dict[int, PairForm] = {}
-    for m, model in enumerate(models):
-        alive = possible_states(model, deadline)
-        answers[m] = _prior(unary_beliefs(model, alive))
-        try:
-            form = pair_form(model, alive=alive, deadline=deadline)
-        except OutOfTime:
-            continue
-        forms[m] = _checked(form, core_states, table_bytes)
-    for chosen in _batches(forms, core_states, table_bytes):
-        parts = [forms[m] for m in chosen]
-        try:
-            edges = listed(parts)
-            known = pair_beliefs(edges, deadline.share(MESSAGES))
-            for m, p in zip(chosen, known, strict=True):
-                answers[m] = _prior(_spread_out(models[m], forms[m], p))
-            batch = assemble(edges, device, deadline=deadline)
-        except OutOfTime:
-            continue
-        core = core_size(batch.unary.shape[2], batch.unary.shape[1], core_states)
-        more = orders - 1 if batch.unary[0].numel() <= QUICK_TOKENS else 0
-        jitters = [None, *torch.exp(0.5 * _noise(forms, chosen, rngs, more).to(batch.real))]
-        alphas: list[FloatArray] = []
-        with torch.no_grad():
-            for jitter in jitters:
-                try:
-                    alphas.append(network.run(batch, core, jitter, deadline).double().cpu().numpy())
-                except OutOfTime:
-                    break
-        for b, m in enumerate(chosen):
-            if alphas:
-                each = [_spread_out(models[m], forms[m], alpha[b]) for alpha in alphas]
-                answers[m] = _answer(models[m], each, answers[m].probs, len(alphas) == len(jitters))
-    return [answers[m] for m in range(len(models))]
-
-
-def refuse_early(model: FactorGraph) -> None:
-    """Refuse what is surely too large, before anything is computed."""
-    if model.n_variables > MOST_TOKENS:
-        raise UnsupportedModelError(
-            f"icgi:fast takes models that are not binary and pairwise up to {MOST_TOKENS} states "
-            f"in all, this one has {model.n_variables} variables; use the engine lbp or pt"
-        )
-    wide = [
-        (scope, table)
-        for scope, table in zip(model.scopes, model.log_tables, strict=True)
-        if len(scope) > 2 and table.size > MOST_STATES * max(table.shape)
+    states = _widest(core_states, table_bytes)
+    cases = [
+        prepare(model, deadline.share(MESSAGES / (len(models) - m)))
+        for m, model in enumerate(models)
     ]
-    # zeros may make it smaller: then it is read first
-    if wide and not any(np.isneginf(table).any() for table in model.log_tables):
-        scope, table = wide[0]
-        raise UnsupportedModelError(
-            f"icgi:fast takes factors that leave up to {MOST_STATES} configurations of all "
-            f"but one of their variables, the factor on {len(scope)} variables has "
-            f"{table.size} entries; use the engine lbp or pt"
-        )
+    found = [
+        _start(case, states, core_states, table_bytes, deadline.left / len(cases)) for case in cases
+    ]
+    ahead = sum(_seconds(case, f.limits.tokens) for case, f in zip(cases, found, strict=True))
+    for tasks in _rounds(cases, found, deadline):
+        forms = {t: task.form for t, task in enumerate(tasks)}
+        for chosen in _batches(forms, core_states, table_bytes):
+            if deadline.passed:
+                break
+            cost = sum(_cost(*_shape(forms[t])) for t in chosen)
+            part = deadline.share(min(cost / max(ahead, cost), 1.0))
+            ahead -= cost
+            group = [tasks[t] for t in chosen]
+            alphas = _orders(network, group, orders, rngs, core_states, device, (deadline, part))
+            for b, task in enumerate(group):
+                _take(cases[task.case], found[task.case], task, [a[b] for a in alphas])
+    return [_answer(c, f, orders) for c, f in zip(cases, found, strict=True)]
 
 
-def _answer(
-    model: FactorGraph, alphas: list[FloatArray], before: FloatArray, done: bool
-) -> Marginals:
-    """What the orders say together; `before` (n k) is what was known without the network."""
-    alpha = np.mean(alphas, 0)
-    each = np.stack([a / a.sum(1, keepdims=True) for a in alphas])
-    spread = each.std(0, ddof=1) if len(alphas) > 1 else np.zeros_like(alpha)
-    change = np.abs(alpha / alpha.sum(1, keepdims=True) - before)
-    signs = doubt.Signs(alpha, spread, change, *doubt.strengths_of(model))
-    alpha, error = doubt.stated("general" if len(alphas) > 1 else "general, one order", signs)
+def _widest(core_states: int, table_bytes: int) -> int:
+    """Most states of a variable for which three of them fit the memory."""
+    for states in WIDTHS:
+        if bytes_needed(LEAST_VARIABLES, states, core_states) <= table_bytes:
+            return states
+    need = bytes_needed(LEAST_VARIABLES, WIDTHS[-1], core_states)
+    raise BudgetError(
+        f"icgi:fast needs {need / 1e6:.1f} MB even in the smallest pieces, the budget is "
+        f"{table_bytes / 1e6:.1f} MB; give a larger memory budget, or use the engine lbp"
+    )
+
+
+def _start(case: Case, states: int, core_states: int, table_bytes: int, left: float) -> _Found:
+    """Beliefs, and how large the pieces may be."""
+    n, k = case.prior.shape
+    largest = min(int(case.reduced.cards.max(initial=2)), states)
+    fitting = [
+        size
+        for size in SIZES
+        if bytes_needed(max(size // largest, LEAST_VARIABLES), largest, core_states) <= table_bytes
+    ] or [SIZES[-1]]
+    planned = (size for size in fitting if _seconds(case, size) <= PLANNED * left)
+    tokens = next(planned, fitting[-1])
+    if tokens < _tokens(case.reduced):
+        tokens = min(tokens, LARGEST_PIECE)
+    return _Found(
+        case.prior.copy(), np.ones(n), np.zeros(n), np.zeros((n, k)), Limits(tokens, states)
+    )
+
+
+def _rounds(
+    cases: Sequence[Case], found: Sequence[_Found], deadline: Deadline
+) -> Iterator[list[_Task]]:
+    """Pieces of all models, so many at once that memory and time allow."""
+    tasks: list[_Task] = []
+    cost = 0.0
+    for c, case in enumerate(cases):
+        if case.messages is None:
+            continue
+        for piece in pieces(case.reduced, case.messages, found[c].limits):
+            if deadline.passed:
+                return
+            form = pair_form(piece.model, alive=all_states(piece.model))
+            tasks.append(_Task(c, piece, form))
+            cost += _cost(*_shape(form))
+            if len(tasks) == LARGEST_BATCH or cost > AT_ONCE * deadline.left:
+                yield tasks
+                tasks, cost = [], 0.0
+    if tasks:
+        yield tasks
+
+
+def _orders(
+    network: GeneralNetwork,
+    group: Sequence[_Task],
+    orders: int,
+    rngs: Sequence[Generator] | None,
+    core_states: int,
+    device: str,
+    until: tuple[Deadline, Deadline],
+) -> list[FloatArray]:
+    """Concentrations (b n k) that each order finds; the first has all the time that is left."""
+    deadline, part = until
+    try:
+        batch = assemble(listed([task.form for task in group]), device, deadline=deadline)
+    except OutOfTime:
+        return []
+    quick = batch.unary[0].numel() <= QUICK_TOKENS and not any(t.piece.cut for t in group)
+    core = core_size(batch.unary.shape[2], batch.unary.shape[1], core_states)
+    jitters = [
+        None, *torch.exp(0.5 * _noise(group, rngs, orders - 1 if quick else 0).to(batch.real))
+    ]  # fmt: skip
+    alphas: list[FloatArray] = []
+    took = 0.0
+    with torch.no_grad():
+        for jitter in jitters:
+            if alphas and took > part.left:
+                break
+            began = now()
+            try:
+                alphas.append(network.run(batch, core, jitter, deadline).double().cpu().numpy())
+            except OutOfTime:
+                break
+            took = now() - began
+    return alphas
+
+
+def _take(case: Case, found: _Found, task: _Task, alphas: Sequence[FloatArray]) -> None:
+    """Write what the orders say of one piece into the answer of its model."""
+    found.patches += 1
+    if not alphas:
+        return
+    inside = task.piece.answered
+    members = task.piece.members[inside]
+    rows = np.zeros((len(alphas), *case.reduced.cards.shape, case.kept.shape[1]))
+    for row, alpha in zip(rows, alphas, strict=True):
+        width = min(alpha.shape[1], row.shape[1])
+        row[members, :width] = alpha[: len(inside), :width][inside]
+    totals = rows.sum(2)[:, members]
+    p = np.stack(
+        [case.spread_out(r / np.where(r.sum(1) > 0, r.sum(1), 1.0)[:, None]) for r in rows]
+    )
+    p = p[:, members]
+    weighted = (p * totals[..., None]).mean(0)
+    found.probs[members] = weighted / weighted.sum(1, keepdims=True)
+    found.total[members] = totals.mean(0)
+    found.answered[members] = float(len(alphas))
+    if len(alphas) > 1:
+        found.spread[members] = p.std(0, ddof=1)
+
+
+def _answer(case: Case, found: _Found, orders: int) -> Marginals:
+    """What was found, with errors that say how."""
+    model = case.model
+    doubted = believes(case, found.probs)
+    if doubted:
+        found.probs, found.total = case.prior.copy(), np.ones_like(found.total)
+    sure = (case.kept.sum(1) == 1) & (case.messages is not None)  # nothing to be asked
+    answered = (found.answered > 0) & (not doubted)
+    alpha = found.probs * found.total[:, None]
+    change = np.abs(found.probs - case.prior)
+    signs = doubt.Signs(alpha, found.spread, change, *doubt.strengths_of(model))
+    fewest = found.answered[answered].min(initial=orders)
+    kind = doubt.kind_of("general", int(fewest))
+    alpha, error = doubt.stated(kind, signs, answered | sure)
+    whole = found.limits.tokens >= min(_tokens(case.reduced), LARGEST_PIECE)
+    wanted = orders if found.patches == 1 and _tokens(case.reduced) <= QUICK_TOKENS else 1
+    done = whole and bool(((found.answered >= wanted) | sure).all())
     return Marginals(
         alpha / alpha.sum(1, keepdims=True),
         Status.ESTIMATED if done else Status.BUDGET_SPENT,
         concentration=alpha,
         std_error=error,
-        stats={"orders": float(len(alphas))},
+        stats={
+            # on average, where there was at least one
+            "orders": float(found.answered.sum() / max(answered.sum(), 1)),
+            "patches": float(found.patches),
+            "answered": float((answered | sure).mean()) if model.n_variables else 1.0,
+            "fallback": float(doubted),
+        },
     )
 
 
-def _prior(p: FloatArray) -> Marginals:
-    p = p / p.sum(1, keepdims=True)
-    alpha, error = doubt.unknown(p)
-    return Marginals(
-        p, Status.BUDGET_SPENT, concentration=alpha, std_error=error, stats={"orders": 0.0}
-    )
-
-
-def pair_beliefs(edges: Edges, deadline: Deadline) -> FloatArray:
-    """Beliefs (b n k) of damped belief propagation on pair tables, as far as time goes."""
-    exists = edges.unary > 0.5 * ABSENT
-    b, n, k = edges.unary.shape
-    size = len(edges.model)
-    source = np.concatenate([edges.model * n + edges.first, edges.model * n + edges.second])
-    target = np.concatenate([edges.model * n + edges.second, edges.model * n + edges.first])
-    tables = np.exp(np.clip(np.concatenate([edges.tables.swapaxes(1, 2), edges.tables]), -60, 30))
-    back = np.roll(np.arange(2 * size), size)
-    message = np.zeros((2 * size, k))
-    unary = np.where(exists, edges.unary, -np.inf).reshape(-1, k).astype(np.float64)
-
-    def total() -> FloatArray:
-        field = unary.copy()
-        np.add.at(field, target, message)
-        return field
-
-    for _ in range(SWEEPS if size else 0):
-        if deadline.passed:
-            break
-        cavity = total()[source] - message[back]
-        cavity -= cavity.max(1, keepdims=True)
-        new = np.log(np.einsum("exy,ey->ex", tables, np.exp(cavity)) + 1e-300)
-        new -= new.max(1, keepdims=True)
-        moved = np.abs(new - message).max()
-        message = 0.5 * (message + new)
-        if moved < 1e-6:
-            break
-    field = total()
-    weight = np.exp(field - field.max(1, keepdims=True))
-    return np.asarray((weight / weight.sum(1, keepdims=True)).reshape(b, n, k))
-
-
-def _noise(
-    forms: Mapping[int, PairForm],
-    chosen: Sequence[int],
-    rngs: Sequence[Generator] | None,
-    orders: int,
-) -> torch.Tensor:
+def _noise(group: Sequence[_Task], rngs: Sequence[Generator] | None, orders: int) -> Tensor:
     """Normal draws (o b n), from each model's own stream."""
-    n = max([LEAST_VARIABLES, *(len(forms[m].cards) for m in chosen)])
-    noise = np.zeros((orders, len(chosen), n), np.float32)
+    n = max([LEAST_VARIABLES, *(len(task.form.cards) for task in group)])
+    noise = np.zeros((orders, len(group), n), np.float32)
     if rngs is not None:
-        for b, m in enumerate(chosen):
-            size = len(forms[m].cards)
-            noise[:, b, :size] = rngs[m].standard_normal((orders, size))
+        for b, task in enumerate(group):
+            size = len(task.form.cards)
+            noise[:, b, :size] = rngs[task.case].standard_normal((orders, size))
     return torch.from_numpy(noise)
+
+
+def _shape(form: PairForm) -> tuple[int, int]:
+    return len(form.cards), int(form.cards.max(initial=2))
+
+
+def _cost(n: int, k: int) -> float:
+    """Forecast of one order of one piece, in seconds of one core of a laptop."""
+    return n * (PER_STEP / 4 + PER_ENTRY * (n * k) ** 2 + PER_STATES * k**4)
+
+
+def _size(model: FactorGraph) -> tuple[int, int]:
+    """Variables, those of large factors included, and states of the largest."""
+    large = [t for t in model.log_tables if t.ndim > 2]
+    rows = (min(t.size // max(t.shape), MOST_STATES) for t in large)
+    free = model.cards[model.cards <= MOST_STATES]
+    return int((free > 1).sum()) + len(large), max([2, int(free.max(initial=2)), *rows])
+
+
+def _tokens(model: FactorGraph) -> int:
+    n, k = _size(model)
+    return n * k
+
+
+def _seconds(case: Case, tokens: int) -> float:
+    """Forecast of one order of one model."""
+    n, k = _size(case.reduced)
+    if n * k <= tokens:
+        return _cost(n, k)
+    each = max(min(tokens, LARGEST_PIECE) // k, 1)
+    return n / max(Limits(tokens, k).inside * each, 1.0) * _cost(each, k)
 
 
 def core_size(states: int, variables: int, core_states: int = CORE_STATES) -> int:
@@ -212,24 +315,6 @@ def bytes_needed(variables: int, states: int, core_states: int = CORE_STATES) ->
     step = 60 * pairs + 8 * variables * states**3 + 120 * variables * states**2 + 6 * states**4
     core = 4 * states ** core_size(states, variables, core_states)
     return int(SINGLE * (step + pairs + core))
-
-
-def _checked(form: PairForm, core_states: int, table_bytes: int) -> PairForm:
-    size, states = len(form.cards), int(form.cards.max(initial=1))
-    if size * states > MOST_TOKENS:
-        raise UnsupportedModelError(
-            f"icgi:fast takes up to {MOST_TOKENS} states in all, every variable and every factor "
-            f"of more than two counted with as many as the largest; this model has {size} of "
-            f"{states}; use the engine lbp or pt"
-        )
-    need = bytes_needed(size, states, core_states)
-    if need > table_bytes:
-        raise BudgetError(
-            f"icgi:fast needs {need / 1e6:.0f} MB for {size} variables and large factors of up to "
-            f"{states} states, the budget is {table_bytes / 1e6:.0f} MB; give a "
-            "larger memory budget, or use the engine lbp"
-        )
-    return form
 
 
 def _batches(forms: Mapping[int, PairForm], core_states: int, table_bytes: int) -> list[list[int]]:
@@ -251,12 +336,3 @@ def _batches(forms: Mapping[int, PairForm], core_states: int, table_bytes: int) 
             groups.append([m])
             largest = shape[m]
     return groups
-
-
-def _spread_out(model: FactorGraph, form: PairForm, found: FloatArray) -> FloatArray:
-    """Concentrations of all states of a model from those of its possible states."""
-    alpha = np.zeros((model.n_variables, model.max_states))
-    variable, state = np.nonzero(form.alive)
-    first = np.concatenate([[0], np.cumsum(form.alive.sum(1))])
-    alpha[variable, state] = found[variable, np.arange(len(variable)) - first[variable]]
-    return alpha

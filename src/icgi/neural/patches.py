@@ -80,17 +80,22 @@ def cut(
         yield _patch(arrays, near, members, np.isin(members, own), message, place)
 
 
-def outside_fields(arrays: IsingArrays, deadline: Deadline | None = None) -> FloatArray:
+def outside_fields(
+    arrays: IsingArrays, deadline: Deadline | None = None, mean: FloatArray | None = None
+) -> FloatArray:
     """Messages (2m) along the edges and against them: the field that the far end gives the other.
 
     Belief propagation, damped after a third of the sweeps. Where it does not come to rest, its
     average over the last third is still a fair guess. Past the deadline: the messages so far.
+    It starts near the means (n) of a fixed point, if there are some.
     """
     n, (i, j) = len(arrays.fields), arrays.edges.T
     starts, ends = np.concatenate([i, j]), np.concatenate([j, i])
     t = np.tanh(np.concatenate([arrays.couplings, arrays.couplings]))
     back = np.roll(np.arange(len(t)), len(i))
     u, total = np.zeros(len(t)), np.zeros(len(t))
+    if mean is not None:
+        u = np.arctanh(np.clip(t * mean[starts], -LARGEST, LARGEST))
     for sweep in range(SWEEPS):
         if deadline is not None and deadline.passed:
             return u

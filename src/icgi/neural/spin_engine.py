@@ -20,7 +20,9 @@ from icgi.inference import Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import IsingArrays, as_ising
 from icgi.neural import doubt
+from icgi.neural.cases import Case, prepare
 from icgi.neural.fast import FastNetwork
+from icgi.neural.gate import believes
 from icgi.neural.pace import OutOfTime
 from icgi.neural.patches import Patch, cut, outside_fields, whole
 from icgi.neural.precision import LEAST_SUM
@@ -34,6 +36,8 @@ LARGEST_BATCH = 256
 STEP_PAIRS = 2**19  # pairs of variables in one batch: a step of elimination then takes some 0.1 s
 STEP_CORE = 2**22
 PER_PAIR, PER_STEP = 3e-7, 4e-3  # seconds: of both passes, for n³ and for n; one core of a laptop
+STRONG = 4.0  # difference of logarithms in a table from which an answer is checked by beliefs
+BELIEFS = 0.1  # share of the time for these
 MESSAGES = 0.3  # share of the time for belief propagation
 PLANNED = 0.7  # share of the time that a plan may fill; forecasts err
 PRIOR_SUM = 2.0  # α₀ of variables that no order has answered
@@ -63,6 +67,7 @@ class _Found:
     spread: FloatArray  # n    deviation between orders
     change: FloatArray  # n    since the first pass
     patches: int = 0
+    each: FloatArray | None = None  # o n    p(+1) of every order, of models that run whole
 
 
 def spin_marginals(
@@ -77,11 +82,18 @@ def spin_marginals(
     """Marginals of binary pairwise models without zeros."""
     sizes = [len(a.fields) for a in arrays]
     size = _plan(sizes, settings.core, table_bytes, deadline.left)
+    cases = [
+        prepare(model, deadline.share(BELIEFS / (len(models) - m)))
+        if n > size or 2.0 * np.abs(a.couplings).max(initial=0.0) >= STRONG
+        else None
+        for m, (model, a, n) in enumerate(zip(models, arrays, sizes, strict=True))
+    ]
     until = deadline.share(MESSAGES)
     messages = [
-        outside_fields(a, until) if n > size else None for a, n in zip(arrays, sizes, strict=True)
+        outside_fields(a, until, _mean(c)) if n > size else None
+        for a, c, n in zip(arrays, cases, sizes, strict=True)
     ]
-    found = [_start(a, m) for a, m in zip(arrays, messages, strict=True)]
+    found = [_start(a, m, c) for a, m, c in zip(arrays, messages, cases, strict=True)]
     ahead = sum(_seconds(n, size) for n in sizes)
     for batch in _batches(
         _pieces(arrays, messages, rngs, size), settings.core, table_bytes, deadline
@@ -94,8 +106,8 @@ def spin_marginals(
         _solve(network, batch, settings, found, deadline, part)
     asked = [size >= (n if n <= SIZES[0] else LARGEST_PATCH) for n in sizes]
     return [
-        _answer(model, a, f, settings, whole)
-        for model, a, f, whole in zip(models, arrays, found, asked, strict=True)
+        _answer(model, a, f, settings, whole, c)
+        for model, a, f, whole, c in zip(models, arrays, found, asked, cases, strict=True)
     ]
 
 
@@ -135,13 +147,21 @@ def bytes_needed(n: int, core: int) -> int:
     return int(SINGLE * (step + kept + 3 * 2 ** min(core, n)))
 
 
-def _start(arrays: IsingArrays, message: FloatArray | None) -> _Found:
-    """What is known before any order: fields, with the messages where there are some."""
+def _mean(case: Case | None) -> FloatArray | None:
+    """Means of the spins at rest, if there are some."""
+    if case is None or not case.at_rest:
+        return None
+    return np.asarray(2.0 * case.prior[:, 1] - 1.0)
+
+
+def _start(arrays: IsingArrays, message: FloatArray | None, case: Case | None = None) -> _Found:
+    """What is known before any order: beliefs at rest, or fields with the messages there are."""
     n, field = len(arrays.fields), arrays.fields
     if message is not None:
         ends = np.concatenate([arrays.edges[:, 1], arrays.edges[:, 0]])
         field = field + np.bincount(ends, message, minlength=n)
-    mean = np.clip(np.tanh(field), -1 + 1e-6, 1 - 1e-6)
+    known = _mean(case)
+    mean = np.clip(np.tanh(field) if known is None else known, -1 + 1e-6, 1 - 1e-6)
     alpha = 0.5 * PRIOR_SUM * np.stack([1 + mean, 1 - mean], 1)
     return _Found(alpha, np.zeros(n), np.zeros(n), np.zeros(n))
 
@@ -220,12 +240,15 @@ def _solve(
             alpha = 0.5 * PRIOR_SUM * both.clamp(min=1e-6)
         change = (alpha[..., 0] / alpha.sum(-1) - 0.5 * (1.0 + spins.mean)).abs()
         answers = [x.double().cpu().numpy() for x in (alpha, spread, change)]
-    for piece, *answer in zip(batch, *answers, strict=True):
+    for b, (piece, *answer) in enumerate(zip(batch, *answers, strict=True)):
         own, here = found[piece.model], piece.patch
         members = here.members[here.answered]
         for array, new in zip((own.alpha, own.spread, own.change), answer, strict=True):
             array[members] = new[: len(here.members)][here.answered]
         own.answered[members] = float(len(alphas))
+        if alphas and len(members) == len(own.answered):
+            orders = torch.stack([a[b, : len(members)] for a in alphas]).double().cpu().numpy()
+            own.each = orders[..., 0] / orders.sum(-1)
         own.patches += 1
 
 
@@ -275,7 +298,12 @@ def doubted(alpha: Tensor, moved: Tensor) -> Tensor:
 
 
 def _answer(
-    model: FactorGraph, arrays: IsingArrays, found: _Found, settings: Settings, as_asked: bool
+    model: FactorGraph,
+    arrays: IsingArrays,
+    found: _Found,
+    settings: Settings,
+    as_asked: bool,
+    case: Case | None = None,
 ) -> Marginals:
     n, k = model.n_variables, model.max_states
     alpha = np.zeros((n, k))
@@ -283,6 +311,14 @@ def _answer(
     fixed = model.cards == 1
     alpha[fixed] = 0.0
     alpha[fixed, :1] = 1.0
+    tried = found.each if found.each is not None else (alpha[:, 1] / alpha.sum(1))[None]
+    # one order in a worse mode tells that orders do not see which is the likeliest
+    doubted = case is not None and any(
+        believes(case, np.stack([1.0 - p, p], 1)) for p in tried[:, :n]
+    )
+    if case is not None and doubted:
+        alpha = case.prior.copy()
+        found.answered[:] = 0.0
     done = as_asked and bool((found.answered == settings.orders).all())
     strength = np.zeros(n)
     size = 2.0 * np.abs(arrays.couplings)
@@ -308,6 +344,7 @@ def _answer(
             "core": float(min(settings.core, n)),
             "patches": float(found.patches),
             "answered": float((found.answered > 0).mean()) if n else 1.0,
+            "fallback": float(doubted),
         },
     )
 
