@@ -24,6 +24,13 @@ CORE, ORDERS = 16, 4  # of `fast`
 WORTH_THREADS = 2000  # variables of a batch; below, handing work to threads takes longer than it
 
 
+Variant = Literal[
+    "fast", "paper", "paper-short", "paper-star", "paper-static", "paper-random-order",
+    "paper-no-distribute", "paper-free",
+]  # fmt: skip
+"""Which network; those after `paper` are ablations of it, of 700 steps as `paper-short` is."""
+
+
 @dataclass(frozen=True, slots=True)
 class IcgiNetwork:
     """Networks that eliminate: `fast` in closed form, `paper` with predicted tensor trains.
@@ -34,7 +41,7 @@ class IcgiNetwork:
     propagation at its border; `patches` in the stats says how many.
     """
 
-    variant: Literal["fast", "paper"] = "fast"
+    variant: Variant = "fast"
     core: int | None = None  # variables left at the end, all of whose states are summed
     steps: int | None = None  # of `paper`: most variables to eliminate; none: all of them
     orders: int | None = None  # elimination orders; their mean is the answer; 4, and 1 for `paper`
@@ -64,8 +71,8 @@ class IcgiNetwork:
 
         if self.weights is not None:
             found = load_weights(Path(self.weights))
-        elif self.variant == "paper":
-            found = shipped(seed_of(shipped_seeds("paper"), self.seed))
+        elif self.variant != "fast":
+            found = shipped(seed_of(shipped_seeds(self.variant), self.seed))
         else:
             if is_shipped("icgi-general"):
                 shipped("icgi-general")
@@ -113,7 +120,7 @@ class IcgiNetwork:
 
         if PER_FACTOR * sum(m.n_factors for m in models) >= deadline.left:
             return [unread(model) for model in models]
-        if self.variant == "paper" or self.weights is not None:
+        if self.variant != "fast" or self.weights is not None:
             from icgi.neural.network_engine import network_marginals
 
             name = "icgi:paper" if self.weights is None else self.weights

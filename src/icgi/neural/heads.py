@@ -8,18 +8,6 @@ FLOOR = 1e-3  # keeps log Γ(α) finite
 MOST_LOG_SCALE = 9.0
 
 
-class DirichletHead(nn.Module):
-    """α = softplus(W h + b) + 10⁻³ for every (variable, state) token (paper, Dirichlet output)."""
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(features, 1)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Concentrations (… k) of tokens (… k d)."""
-        return functional.softplus(self.linear(tokens)[..., 0]) + FLOOR
-
-
 class TiltedDirichletHead(nn.Module):
     """α_x = e^c (softplus(W z_x) + 10⁻³) · 2 p_x, where p is what the algebra found.
 

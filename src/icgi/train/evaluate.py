@@ -17,7 +17,7 @@ from icgi.neural import losses
 from icgi.neural.fast import FastNetwork
 from icgi.neural.precision import fit, signs_of_error
 from icgi.neural.spin_engine import orders_of
-from icgi.train.examples import Examples, Recipe, _read, _write, made, of_models
+from icgi.train.examples import Examples, Recipe, made, of_models, read, write
 from icgi.train.kinds import Limits
 from icgi.train.labels import ENSEMBLES, label
 from icgi.train.task import answers
@@ -66,12 +66,12 @@ def test_set(name: str, count: int, pairwise: bool, cache: Path | None) -> Examp
     """The first models of a test set with references: exact where quick, tempered elsewhere."""
     path = None if cache is None else cache / f"test-{name.encode().hex()}-{count}-{pairwise}.npz"
     if path is not None and path.exists():
-        return _read(path)
+        return read(path)
     rng = np.random.default_rng([SEED, *name.encode()])
     models = [TESTS[name](rng) for _ in range(count)]
     found = of_models(models, [label(model, rng) for model in models], pairwise)
     if path is not None:
-        _write(path, found)
+        write(path, found)
     return found
 
 

@@ -105,7 +105,7 @@ def made(
     how = "pairs" if pairwise else "factors"
     path = None if cache is None else cache / f"{recipe.digest}-{how}.npz"
     if path is not None and path.exists():
-        return _read(path).to(device)
+        return read(path).to(device)
     streams = np.random.SeedSequence(recipe.seed).spawn(-(-recipe.count // CHUNK))
     counts = [min(CHUNK, recipe.count - CHUNK * c) for c in range(len(streams))]
     spins = str(device).startswith("cuda") and recipe.mixture != "any"
@@ -116,7 +116,7 @@ def made(
         reference, spread = label_spins(found.batch, recipe.sweeps, recipe.seed)
         found = replace(found, reference=reference, spread=spread)
     if path is not None:
-        _write(path, found.to("cpu"))
+        write(path, found.to("cpu"))
     return found
 
 
@@ -262,7 +262,7 @@ def _together(parts: Sequence[Examples]) -> Examples:
     return Examples(joined([p.batch for p in parts]), *rest)
 
 
-def _write(path: Path, found: Examples) -> None:
+def write(path: Path, found: Examples) -> None:
     """Store a set; half-written files never get its name."""
     arrays: dict[str, NDArray[np.generic]] = {}
     for name in ("states", "unary", "real", "own"):
@@ -279,7 +279,8 @@ def _write(path: Path, found: Examples) -> None:
     part.replace(path)
 
 
-def _read(path: Path) -> Examples:
+def read(path: Path) -> Examples:
+    """Read a set that `write` stored."""
     with np.load(path) as stored:
         x = {name: torch.from_numpy(stored[name]) for name in stored.files}
     arities = sorted(int(name.partition("-")[2]) for name in x if name.startswith("start-"))
