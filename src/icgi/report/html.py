@@ -86,10 +86,14 @@ def _promises(answer: Answer, level: float) -> str:
     far = answer.guarantee.as_json(level)["unfamiliarity"]
     if far is not None:
         parts.append(f"<p class=dim>{escape(sentences.THREE)}</p>")
-        parts.append(f"<h3>Is this model like the calibration models?</h3>\n{gauge(far)}")
+        parts.append(
+            f"<h3>Is this model like the calibration models?</h3>\n<figure>{gauge(far)}</figure>"
+        )
     made = getattr(answer.guarantee, "calibration", None)
     if made is not None:
-        parts.append(f"<h3>Reliability on the calibration models</h3>\n{reliability(made.top)}")
+        parts.append(
+            f"<h3>Reliability on the calibration models</h3>\n<figure>{reliability(made.top)}</figure>"
+        )
     return f"<h2>Error of the method: sets and bands</h2>\n{chr(10).join(parts)}\n"
 
 
@@ -216,16 +220,19 @@ def most_uncertain(found: Mapping[str, Any], most: int = MOST) -> dict[str, Any]
 
 def rows(found: Mapping[str, Any], number: int) -> str:
     """Bars of all variables; `number` says which of the page's answers they are."""
-    return f"<div data-answer={number}>{''.join(map(_row, found['marginals']))}</div>"
+    inside = "".join(_row(row, found["level"]) for row in found["marginals"])
+    return f"<div data-answer={number}>{inside}</div>"
 
 
-def _row(row: Mapping[str, Any]) -> str:
+def _row(row: Mapping[str, Any], level: float) -> str:
     p = {state: x if x is not None else 0.0 for state, x in row["probabilities"].items()}
     best = sorted(p, key=lambda state: -p[state])[:_MOST_STATES]
     states = "".join(_state(row, state, p[state]) for state in p if state in best)
     rest = f"<p class=dim>+{len(p) - len(best)} states</p>" if len(p) > len(best) else ""
     kind = row["trust"]
     said = "observed" if row["observed"] else f"{row['entropy']:.4f} bits"
+    if row.get("set") and not row["observed"]:
+        said += f" · {100 * level:g} % set: {escape(', '.join(row['set']))}"
     return (
         f"<article class=variable><header><span class=name>{escape(row['variable'])}</span>"
         f'<span class="mark {kind}" title="{_MARK_WORDS[kind]}">{_MARKS[kind]}</span>'

@@ -111,6 +111,9 @@ def _row(
             low, high = band[0][i, : len(p)], band[1][i, : len(p)]
         made["low"] = dict(zip(names, low.tolist(), strict=True))
         made["high"] = dict(zip(names, high.tolist(), strict=True))
+    if row.get("band") and status is not Status.EXACT and not made["observed"]:
+        made["low"] = {name: ends[0] for name, ends in row["band"].items()}  # calibrated
+        made["high"] = {name: ends[1] for name, ends in row["band"].items()}
     made["error"] = error
     made["trust"] = trust(status, error, made["observed"])
     return made

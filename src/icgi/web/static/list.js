@@ -128,7 +128,8 @@ class Card {
     this.markNode.textContent = mark;
     this.markNode.title = words + error;
     this.markNode.setAttribute("aria-label", words + error);
-    this.bits.textContent = row.observed ? "observed" : `${row.entropy.toFixed(2)} bits`;
+    this.bits.textContent = row.observed ? "observed"
+      : `${row.entropy.toFixed(2)} bits${row.set ? ` · set: ${row.set.join(", ")}` : ""}`;
     const wanted = this.shown(row);
     wanted.forEach((state, k) => {
       if (!this.bars.has(state)) this.bars.set(state, new Bar(this, state));
