@@ -219,7 +219,7 @@ def test_engines_lists_all_of_them(run) -> None:
 
 @pytest.mark.parametrize("name", [*ENGINES, "unsure"])
 def test_what_the_source_says_is_what_the_class_takes(name) -> None:
-    fields = dataclasses.fields(engine_class(name))  # type: ignore[arg-type]
+    fields = [f for f in dataclasses.fields(engine_class(name)) if f.name != "network"]  # type: ignore[arg-type]
     told = describe(name)
     assert told is not None
     assert told.summary

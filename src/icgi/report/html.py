@@ -91,9 +91,8 @@ def _promises(answer: Answer, level: float) -> str:
         )
     made = getattr(answer.guarantee, "calibration", None)
     if made is not None:
-        parts.append(
-            f"<h3>Reliability on the calibration models</h3>\n<figure>{reliability(made.top)}</figure>"
-        )
+        parts.append("<h3>Reliability on the calibration models</h3>")
+        parts.append(f"<figure>{reliability(made.top)}</figure>")
     return f"<h2>Error of the method: sets and bands</h2>\n{chr(10).join(parts)}\n"
 
 
