@@ -50,11 +50,11 @@ def captured(network: FastNetwork, spins: Spins) -> Callable[[], torch.Tensor]:
     """Replay of the forward pass as one CUDA graph: no kernel waits for Python."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        network(again(spins), CORE)
+        network.run(again(spins), CORE)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = network(again(spins), CORE)
+        out = network.run(again(spins), CORE)
 
     def replay() -> torch.Tensor:
         graph.replay()

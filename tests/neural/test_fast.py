@@ -29,7 +29,7 @@ def network(seed: int = 0, trained: bool = False) -> FastNetwork:
 @pytest.mark.parametrize("trained", [False, True])
 def test_trees_are_exact(trained: bool) -> None:
     spins = ising.tree_batch(0, 4, 14)
-    alpha = network(trained=trained)(spins, core=2)
+    alpha = network(trained=trained).run(spins, core=2)
     assert_allclose(ising.up(alpha).detach(), ising.exact_up(spins), atol=1e-6)
 
 
@@ -44,20 +44,22 @@ def test_induced_width_two_is_exact(trained: bool) -> None:
         for i in range(0, n - 2, 4):
             j[k, i, i + 2] = rng.normal()
     spins = ising.batch(j + j.transpose(0, 2, 1), rng.normal(0, 0.7, (3, n)))
-    alpha = network(trained=trained)(spins, core=2)
+    alpha = network(trained=trained).run(spins, core=2)
     assert_allclose(ising.up(alpha).detach(), ising.exact_up(spins), atol=1e-6)
 
 
 def test_a_model_no_larger_than_the_core_is_exact() -> None:
     spins = ising.random_batch(2, 3, 9, p=1.0)
-    alpha = network(trained=True)(spins, core=9)
+    alpha = network(trained=True).run(spins, core=9)
     assert_allclose(ising.up(alpha).detach(), ising.exact_up(spins), atol=1e-6)
 
 
 def test_untrained_elimination_is_close_on_loopy_graphs() -> None:
     spins = ising.random_batch(3, 8, 14, p=0.35)
     exact = ising.exact_up(spins)
-    error = [2 * (ising.up(network()(spins, core)) - exact).abs().mean().item() for core in (4, 8)]
+    error = [
+        2 * (ising.up(network().run(spins, core)) - exact).abs().mean().item() for core in (4, 8)
+    ]
     constant = 2 * (exact - 0.5).abs().mean().item()
     assert error[0] < 0.15 * constant
     assert error[1] < error[0]
@@ -70,7 +72,9 @@ def test_order_of_variables_does_not_matter() -> None:
     moved = make_spins(
         spins.couplings[:, order][:, :, order], spins.fields[:, order], spins.real[:, order]
     )
-    assert_allclose(net(moved, 5).detach(), net(spins, 5)[:, order].detach(), rtol=1e-7, atol=1e-9)
+    assert_allclose(
+        net.run(moved, 5).detach(), net.run(spins, 5)[:, order].detach(), rtol=1e-7, atol=1e-9
+    )
 
 
 def test_relabelling_states_swaps_the_answer() -> None:
@@ -86,9 +90,9 @@ def test_relabelling_states_swaps_the_answer() -> None:
         estimate=known * gauge,
         reliability=known.abs(),
     )
-    plain = net(spins, 5)
+    plain = net.run(spins, 5)
     expected = torch.where(gauge[..., None] > 0, plain, plain.flip(-1))
-    assert_allclose(net(turned, 5).detach(), expected.detach(), rtol=1e-7, atol=1e-9)
+    assert_allclose(net.run(turned, 5).detach(), expected.detach(), rtol=1e-7, atol=1e-9)
 
 
 def test_padding_changes_nothing() -> None:
@@ -98,7 +102,7 @@ def test_padding_changes_nothing() -> None:
     j[:, :9, :9], h[:, :9], real[:, :9] = small.couplings, small.fields, 1.0
     net = network(trained=True)
     assert_allclose(
-        net(ising.batch(j, h, real), 4)[:, :9].detach(), net(small, 4).detach(), rtol=1e-7
+        net.run(ising.batch(j, h, real), 4)[:, :9].detach(), net.run(small, 4).detach(), rtol=1e-7
     )
 
 
@@ -106,20 +110,20 @@ def test_context_is_read_only_where_it_is_given() -> None:
     spins = ising.random_batch(7, 2, 10)
     net = network(trained=True)
     silent = replace(spins, estimate=torch.full_like(spins.fields, 2.0) * 0)
-    assert_allclose(net(silent, 4).detach(), net(spins, 4).detach())
+    assert_allclose(net.run(silent, 4).detach(), net.run(spins, 4).detach())
     told = replace(
         spins,
         estimate=torch.full_like(spins.fields, 2.0),
         reliability=torch.full_like(spins.fields, 0.9),
     )
-    assert (net(told, 4) - net(spins, 4)).abs().max() > 1e-4
+    assert (net.run(told, 4) - net.run(spins, 4)).abs().max() > 1e-4
 
 
 def test_gradients_are_finite_in_single_precision() -> None:
     torch.manual_seed(0)
     net = FastNetwork(SMALL)
     spins = ising.random_batch(8, 4, 14, p=0.6, scale=3.0).to("cpu", torch.float32)
-    alpha = net(spins, 4)
+    alpha = net.run(spins, 4)
     (alpha[..., 0] / alpha.sum(-1)).square().sum().backward()
     for name, p in net.named_parameters():
         if p.grad is not None:

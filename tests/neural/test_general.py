@@ -41,7 +41,7 @@ def batch(models: list[FactorGraph], **sizes: int) -> Tables:
 @torch.no_grad()
 def answers(net: GeneralNetwork, models: list[FactorGraph], core: int = 3) -> list[np.ndarray]:
     """Marginals of models all of whose states are possible."""
-    alpha = net(batch(models), core)
+    alpha = net.run(batch(models), core)
     p = (alpha / alpha.sum(-1, keepdim=True)).numpy()
     return [p[b, : m.n_variables, : m.max_states] for b, m in enumerate(models)]
 
@@ -96,7 +96,7 @@ def test_zeros_on_a_tree_are_exact_up_to_the_floor() -> None:
     scopes = [(0, 1), (1, 2, 3), (3, 4), (3, 5, 6)]
     model = zoo.random_model(rng, [3, 3, 2, 3, 3, 2, 3], scopes, zeros=0.3)
     form = pair_form(model)
-    alpha = network()(collate([form], dtype=torch.float64), 3).detach().numpy()[0]
+    alpha = network().run(collate([form], dtype=torch.float64), 3).detach().numpy()[0]
     expected = exact(model)
     for i in range(7):
         possible = np.flatnonzero(form.alive[i])
@@ -149,8 +149,8 @@ def test_padding_changes_nothing() -> None:
     rng = np.random.default_rng(7)
     models = [loopy(rng, 8, [2, 3] * 4), loopy(rng, 8, [3] * 8)]
     net = network(trained=True)
-    plain = net(batch(models), 3)
-    padded = net(batch(models, variables=11, states=5), 3)
+    plain = net.run(batch(models), 3)
+    padded = net.run(batch(models, variables=11, states=5), 3)
     assert_allclose(padded[:, :8, :3].detach(), plain.detach(), rtol=1e-7, atol=1e-12)
     assert (padded[:, :, 3:] == 0).all()
 
@@ -161,9 +161,9 @@ def test_context_is_read_only_where_it_is_given() -> None:
     net = network(trained=True)
     estimate = torch.randn_like(given.estimate)
     silent = given.with_context(estimate * 0.0, given.reliability)
-    assert_allclose(net(silent, 3).detach(), net(given, 3).detach())
+    assert_allclose(net.run(silent, 3).detach(), net.run(given, 3).detach())
     told = given.with_context(estimate, torch.full_like(given.reliability, 0.9))
-    assert (net(told, 3) - net(given, 3)).abs().max() > 1e-4
+    assert (net.run(told, 3) - net.run(given, 3)).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -174,7 +174,7 @@ def test_gradients_are_finite_in_single_precision(trained: bool) -> None:
     models.append(loopy(rng, 10, [2] * 10, scale=6.0))
     net = copy.deepcopy(network(trained=trained)).float()
     given = collate([pair_form(m) for m in models])
-    alpha = net(given, 3)
+    alpha = net.run(given, 3)
     p = alpha / alpha.sum(-1, keepdim=True)
     (p.square().sum() + alpha.clamp(min=1e-6).log().mean()).backward()
     assert torch.isfinite(alpha).all()

@@ -149,4 +149,4 @@ def test_weights_survive_the_disk(tmp_path: Path) -> None:
     stored = load_weights(tmp_path / "weights.safetensors")
     given = collate([pair_form(zoo.MODELS["grid-3x3"])])
     assert stored.config == net.config
-    assert_allclose(stored(given, 3), net(given, 3).detach(), rtol=0.05)
+    assert_allclose(stored.run(given, 3), net.run(given, 3).detach(), rtol=0.05)

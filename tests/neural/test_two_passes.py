@@ -74,9 +74,9 @@ def test_correlations_make_dense_models_more_accurate() -> None:
     torch.manual_seed(0)
     net = FastNetwork(FastConfig(features=16, heads=2, layers=1, hidden=8)).double()
     with torch.no_grad():
-        second = ising.up(net(spins, 4))
+        second = ising.up(net.run(spins, 4))
         unrelated = replace(spins, correlation=torch.zeros_like(spins.correlation))
-        without = ising.up(net(unrelated, 4))
+        without = ising.up(net.run(unrelated, 4))
     assert (second - exact).abs().mean() < 0.75 * (without - exact).abs().mean()
 
 

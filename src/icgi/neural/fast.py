@@ -125,9 +125,9 @@ class FastNetwork(nn.Module):
         """Why a model cannot be taken, or nothing."""
         return "" if most_states <= 2 and arity <= 2 else "two states, at most two in a factor"
 
-    def prepare(self, batch: Batch) -> Spins:
+    def prepare(self, batch: Batch, deadline: Deadline | None = None) -> Spins:
         """Couplings, fields and the first pass."""
-        return spins_of(batch)
+        return spins_of(batch, deadline)
 
     def noise(self, models: int, variables: int) -> tuple[int, ...]:
         """Noise on the cost of eliminating each spin, and how much of it there is."""

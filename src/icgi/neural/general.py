@@ -165,9 +165,9 @@ class GeneralNetwork(nn.Module):
         """Why a model cannot be taken, or nothing."""
         return "" if most_states <= MOST_STATES else f"variables of up to {MOST_STATES} states"
 
-    def prepare(self, batch: Batch) -> Tables:
+    def prepare(self, batch: Batch, deadline: Deadline | None = None) -> Tables:
         """Dense pair tables."""
-        return tables_of(batch)
+        return tables_of(batch, deadline)
 
     def noise(self, models: int, variables: int) -> tuple[int, ...]:
         """Noise on the cost of eliminating each variable, and how much of it there is."""

@@ -150,7 +150,7 @@ def _solve(
     b, n, _ = models.sizes
     alphas: list[Tensor] = []
     with torch.no_grad():
-        form = network.prepare(models)
+        form = network.prepare(models, deadline)
         shape = network.noise(1, n)
         for order in range(orders if shape else 1):
             draws = None

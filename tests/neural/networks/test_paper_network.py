@@ -139,7 +139,7 @@ class Toy(torch.nn.Module):
     def refuse(self, largest_table: int, most_states: int, variables: int, arity: int) -> str:
         return ""
 
-    def prepare(self, batch: Any) -> Any:
+    def prepare(self, batch: Any, deadline: Any = None) -> Any:
         return batch
 
     def noise(self, models: int, variables: int) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ class Network(Protocol):
         """Why a model cannot be taken, or nothing; arity and states of its largest factor."""
         ...
 
-    def prepare(self, batch: "Batch") -> Any:
+    def prepare(self, batch: "Batch", deadline: Deadline | None = None) -> Any:
         """Form that `forward` reads; `form[index]` are some of its models."""
         ...
 

@@ -81,7 +81,7 @@ class BPNN(nn.Module):
         """Only tables beyond what fits are refused."""
         return table_too_large(largest_table)
 
-    def prepare(self, batch: Batch) -> Wired:
+    def prepare(self, batch: Batch, deadline: Deadline | None = None) -> Wired:
         """The batch with its edges."""
         return Wired.of(batch)
 

@@ -163,7 +163,7 @@ class DirectGNN(nn.Module):
         """Only tables beyond what fits are refused."""
         return table_too_large(largest_table)
 
-    def prepare(self, batch: Batch) -> Attended:
+    def prepare(self, batch: Batch, deadline: Deadline | None = None) -> Attended:
         """The batch with its edges and their features."""
         return attended(batch)
 

@@ -160,7 +160,7 @@ class GNNBP(nn.Module):
             )
         return table_too_large(largest_table)
 
-    def prepare(self, batch: Batch) -> Wired:
+    def prepare(self, batch: Batch, deadline: Deadline | None = None) -> Wired:
         """The batch with its edges."""
         return Wired.of(batch)
 

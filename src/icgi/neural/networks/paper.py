@@ -209,9 +209,9 @@ class PaperNetwork(nn.Module):
             return f"up to {MOST_TOKENS} states in all, padded to the largest variable"
         return ""
 
-    def prepare(self, batch: Batch) -> Form:
+    def prepare(self, batch: Batch, deadline: Deadline | None = None) -> Form:
         """Dense tables, and the first pass."""
-        tables = tables_of(batch)
+        tables = tables_of(batch, deadline)
         b, n, k = batch.sizes
         nothing = tables.adjacency.new_zeros(b, n, n)
         static = nothing[..., None][..., :0]
@@ -219,7 +219,7 @@ class PaperNetwork(nn.Module):
             static = heat_kernels(tables.adjacency)
         if k > 2 or not self.config.two_passes:
             return Form(tables, dense_beliefs(tables), nothing, static)
-        spins = spins_of(batch)
+        spins = spins_of(batch, deadline)
         up = 0.5 * (1.0 + spins.mean)
         first = torch.stack([up, 1.0 - up], -1) * batch.states
         return Form(tables, first / first.sum(-1, keepdim=True), spins.correlation, static)
