@@ -35,7 +35,10 @@ def test_options_are_read_by_their_type() -> None:
         ("jt:arithmetic=liner", r"did you mean 'linear'\?"),
         ("jt:search_share=much", "a number"),
         ("jt:fast", "no option 'fast'"),
-        ("bpnn:network=fast", "no option 'network'; its options are: weights, device"),
+        (
+            "bpnn:network=fast",
+            "no option 'network'; its options are: variant, seed, weights, device",
+        ),
     ],
 )
 def test_mistakes_are_explained(text: str, words: str) -> None:

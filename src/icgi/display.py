@@ -43,6 +43,11 @@ def plain_engine(settings: str) -> str:
     except IcgiError:  # an extra that is not installed here
         return names[0]
     changed = [part for part in _parts(found[2]) if part not in usual]
+    for part in changed:  # engines that differ by their network are called by it
+        if part.startswith("network="):
+            changed.remove(part)
+            names = [part.partition("=")[2].strip("'\"")]
+            break
     return names[0] + (":" + ",".join(changed) if changed else "")
 
 

@@ -86,7 +86,7 @@ def test_a_joint_has_the_marginals_and_the_enumerated_cells(client, model) -> No
     [
         ({"evidence": {"vist": "yes"}}, "did you mean"),
         ({"evidence": {"visit": "maybe"}}, "its states are"),
-        ({"evidence": {"either": "no", "cancer": "yes"}}, "without a possible state"),
+        ({"evidence": {"either": "no", "cancer": "yes"}}, "contradict"),
         ({"engine": "lpb"}, "did you mean"),
         ({"engine": "icgi:device=/dev/sda"}, "cannot be set from outside"),
         ({"likelihood": {"visit": [1.0]}}, "one for each"),
