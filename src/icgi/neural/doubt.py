@@ -28,7 +28,6 @@ COEFFICIENTS: dict[Kind, tuple[float, ...]] = {
     "fast": (-0.341, 0.003, 0.312, 0.286, 0.000, 0.195, 0.586, 0.596, 0.000),
     "fast, one order": (-0.102, 0.690, 0.000, 0.239, 0.000, 0.000, 0.415, 0.569, 0.000),
     "general": (-2.229, 0.168, 0.048, 0.168, 0.000, 0.428, 0.000, 0.837, 2.485),
-    "general, one order": (1.629, 0.518, 0.000, 0.213, 0.000, 0.640, 0.016, 0.232, 0.179),
     "paper": (3.851, 0.570, 0.000, 0.145, 0.000, 0.770, 0.137, 0.775, 0.353),
     "gnn-bp": (1.399, 0.116, 0.000, 0.134, 0.000, 1.060, 0.718, 0.596, 0.145),
     "bpnn": (0.695, 0.000, 0.000, 0.167, 0.000, 1.198, 0.631, 0.651, 0.317),
@@ -43,7 +42,7 @@ def kind_of(name: str, orders: int) -> Kind:
     for found in (kind, name):
         if found in COEFFICIENTS:
             return found
-    return "general" if orders > 1 else "general, one order"
+    return "general"
 
 
 class Signs(NamedTuple):
