@@ -32,6 +32,12 @@ def load_weights(path: Path) -> Any:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    for part in (path, path.with_suffix(".json")):
+        if not part.is_file():
+            raise CheckpointError(
+                f"{part}: no such file; `icgi train` writes weights.safetensors and, beside it, "
+                "weights.json"
+            )
     try:
         raw = json.loads(path.with_suffix(".json").read_text())
         made: Any = network_class(raw.pop("network"))
