@@ -61,6 +61,16 @@ def test_a_route_without_a_stated_error_may_be_the_best() -> None:
     assert made.status is not Status.CONVERGED  # nobody can vouch for so small an error
 
 
+def test_routes_that_know_the_same_do_not_make_each_other_sure() -> None:
+    """Three engines without time all answer from single factors: equal numbers, all wrong."""
+    flat = np.full((N, 2), 0.5)
+    routes = [
+        Route(name, Marginals(flat, Status.BUDGET_SPENT, std_error=stated))
+        for name, stated in (("lbp", None), ("ttve", np.full((N, 2), 0.4)))
+    ]
+    assert combine(routes).expected >= 0.4
+
+
 def test_an_overconfident_route_is_found_out_by_two_others() -> None:
     routes = [
         route("ttve", 0.3, 0.001),

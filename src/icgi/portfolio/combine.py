@@ -100,7 +100,8 @@ def expected_errors(routes: Sequence[Route]) -> list[FloatArray]:
     """Expected error of every variable, for every route.
 
     A stated error is kept, and raised to what the hat says where that is clearly larger. Without a
-    stated one the error is what a route with one lets us see: √(D² − σ²), at least half of D.
+    stated one the error is what a route with one lets us see: √(D² − σ²), at least half of D; and
+    σ where D is less than half of it, because then the two share their errors.
     """
     gaps, seen = distances(routes), hat(routes)
     vouching = [k for k, route in enumerate(routes) if route.stated is not None]
@@ -120,7 +121,11 @@ def expected_errors(routes: Sequence[Route]) -> list[FloatArray]:
         best = min(anchors, key=lambda k: float(np.mean(routes[k].stated)))  # type: ignore[arg-type]
         gap, sigma = gaps[a, best], routes[best].stated
         assert sigma is not None
-        square = max(float(np.mean(gap**2) - np.mean(sigma**2)), float(np.mean(gap**2)) / 4)
+        apart, own = float(np.mean(gap**2)), float(np.mean(sigma**2))
+        if apart < own / 4:  # closer than independent errors can be: no better than the other
+            found.append(np.asarray(np.minimum(UNSTATED * sigma, 1.0)))
+            continue
+        square = max(apart - own, apart / 4)
         rough = math.sqrt(square) * UNSTATED
         # half of it common to all variables, the rest where the routes are apart
         share = gap / max(float(gap.mean()), 1e-12)
