@@ -20,21 +20,21 @@ def kernel_seed(rng: Generator) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LazyStreams(Sequence[Generator]):
-    """`rng.spawn(count)`, each generator made when it is first asked for: most are never drawn from.
+    """`rng.spawn(count)`, each generator made when it is first asked for: most never are.
 
     `rng` does not know that it has spawned.
     """
 
     rng: Generator
-    count: int
+    size: int
     made: dict[int, Generator] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
     def __getitem__(self, number: Any) -> Any:
         """Generator of one of the streams."""
-        if not 0 <= number < self.count:
+        if not 0 <= number < self.size:
             raise IndexError(number)
         if number in self.made:
             return self.made[number]

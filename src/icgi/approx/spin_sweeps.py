@@ -1,7 +1,7 @@
 """Belief propagation of many models of spins on one graph: ratios instead of their logarithms.
 
-A message is kept as m(1) / m(0). Where no product of messages can leave the range of doubles, sweeps
-then need neither exp nor log:
+A message is kept as m(1) / m(0). Where no product of messages can leave the range of doubles,
+sweeps then need neither exp nor log:
 
     m_{f→i} = (w10 + w11 c_j) / (w00 + w01 c_j),   c_j = b_j / m_{f→j},   b_i = h_i Π_f m_{f→i}.
 
@@ -107,21 +107,10 @@ def spin_log_partitions(c: SpinCore, state: State, stop: Stop) -> FloatArray:
 
 
 @kernel
-def _advance(
-    c,
-    messages,
-    belief,
-    sweeps,
-    residual,
-    flooding,
-    damping,
-    tolerance,
-    limit,
-    most,
-    first,
-    last,
+def _advance(  # type: ignore[no-untyped-def]
+    c, messages, belief, sweeps, residual, flooding, damping, tolerance, limit, most, first, last,
     stop,
-):  # type: ignore[no-untyped-def]  # noqa: E501
+):  # fmt: skip
     """Sweep the models first ≤ m < last, each until it is at rest, its limit, or `most` sweeps.
 
     Beliefs agree with the messages of a model before and after each of its sweeps.
@@ -227,7 +216,7 @@ def _gather(pairs, field, messages, belief):  # type: ignore[no-untyped-def]
 
 @kernel
 def _mean_field(c, sweeps, found, stop):  # type: ignore[no-untyped-def]
-    """log q_i(1)/q_i(0) = field + Σ_f E_q[θ_f(1, ·) − θ_f(0, ·)], variable by variable."""
+    """Mean field: log q_i(1)/q_i(0) = field + Σ_f E_q[θ_f(1, ·) − θ_f(0, ·)], one by one."""
     count, n = c.field.shape
     t, q = np.empty((len(c.pairs), 4)), np.empty(n)
     for m in range(count):
