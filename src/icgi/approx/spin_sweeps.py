@@ -52,7 +52,7 @@ def spin_core(core: Core, n_models: int) -> SpinCore | None:
         return None
     return SpinCore(
         pairs,
-        1.0 - np.bincount(pairs.ravel(), minlength=n),
+        np.asarray(1.0 - np.bincount(pairs.ravel(), minlength=n), np.float64),
         core.touching_start[: n + 1],
         core.touching[: 2 * f],
         np.exp(log_field),
