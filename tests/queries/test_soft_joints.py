@@ -1,4 +1,4 @@
-"""Joint distributions of questions with likelihoods and excluded states."""
+"""Joints, explanations and samples of questions with likelihoods and excluded states."""
 
 import json
 
@@ -89,3 +89,34 @@ def test_on_the_command_line(tmp_path, monkeypatch) -> None:
     assert said.exit_code == 0, said.stderr
     table = json.loads(said.stdout)["joints"][0]["probabilities"]
     assert_allclose(table, p.sum((1, 2)), atol=1e-12)
+
+
+def test_the_most_probable_explanation_hears_them() -> None:
+    model, p = weighted()
+    found = icgi.mpe(model, likelihood=LIKELIHOOD, exclude=EXCLUDED)
+    assert tuple(found.states) == np.unravel_index(p.argmax(), p.shape)
+    assert found.log_probability == pytest.approx(np.log(p.max()))
+
+
+def test_samples_hear_them() -> None:
+    model, p = weighted()
+    drawn = icgi.sample(model, 20_000, likelihood=LIKELIHOOD, exclude=EXCLUDED)
+    seen = np.zeros(p.shape)
+    np.add.at(seen, tuple(drawn.states.T), 1 / 20_000)
+    assert abs(seen - p).max() < 0.02
+    assert (seen[p == 0] == 0).all()
+
+
+def test_explanations_and_samples_on_the_command_line(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, p = weighted()
+    icgi.save(model, "model.json")
+    soft = ["--likely", "0=0:0.3,1:1.5", "--likely", "3=0:0.1,1:2,2:0", "--exclude", "1=0,2"]
+    said = CliRunner().invoke(app, ["mpe", "model.json", *soft, "--json"])
+    assert said.exit_code == 0, said.stderr
+    assert json.loads(said.stdout)["states"] == list(np.unravel_index(p.argmax(), p.shape))
+    said = CliRunner().invoke(app, ["sample", "model.json", "-n", "200", *soft])
+    assert said.exit_code == 0, said.stderr
+    rows = [line.split(",") for line in said.stdout.splitlines()[1:]]
+    assert {row[1] for row in rows} <= {"1", "3"}
+    assert {row[3] for row in rows} <= {"0", "1"}
