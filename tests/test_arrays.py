@@ -34,6 +34,58 @@ def test_ising_models_as_one_by_one(engine: str, edges: np.ndarray, n: int) -> N
         assert_allclose(found[m].probs, found.probs[m])
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "tolerance=1e-6",
+        "tolerance=1e-11",
+        "damping=0.4,tolerance=1e-11",
+        "schedule=flooding,damping=0.3,restarts=0",
+        "schedule=residual",
+        "restarts=6,damping=0.2",
+    ],
+)
+def test_spins_are_swept_as_by_the_ordinary_engine(options: str) -> None:
+    """Runs that come to rest are the same, sweep by sweep, also where several fixed points are."""
+    J, h = ising(GRID, 9, count=60, seed=2)
+    beta = np.linspace(0.2, 2.5, len(J))
+    batch = icgi.ising_batch(J, 0.2 * h, beta, edges=GRID)
+    engine = f"lbp:{options}"
+    found = icgi.marginals_batch(batch, engine=engine, budget=icgi.Budget(iterations=400))
+    models = [icgi.from_ising((GRID, J[m]), 0.2 * h[m], beta[m]) for m in range(len(J))]
+    alone = icgi.marginals_batch(models, engine=engine, budget=icgi.Budget(iterations=400))
+    resting = 0
+    for m, answer in enumerate(alone):
+        assert found.status[m] is answer.status
+        if answer.status is not icgi.Status.BUDGET_SPENT:  # else chaotic: rounding errors grow
+            resting += 1
+            assert_allclose(found.probs[m], answer.probs, atol=1e-9)
+            assert found.log_z[m] == pytest.approx(answer.log_z, abs=1e-9)
+            assert found.stats["converged_runs"][m] == answer.stats["converged_runs"]
+    assert resting > 20
+
+
+@pytest.mark.parametrize("scale", [1.0, 60.0, 400.0])
+def test_tables_of_two_states_need_no_symmetry(scale: float) -> None:
+    """Also where numbers are too large for ratios of probabilities."""
+    rng = np.random.default_rng(5)
+    h, J = rng.normal(size=(12, 6, 2)), scale * rng.normal(size=(12, len(TREE), 2, 2))
+    batch = icgi.potts_batch(h, J, edges=TREE)
+    found = icgi.marginals_batch(batch, engine="lbp")
+    exact = icgi.marginals_batch(batch, engine="jt")
+    assert_allclose(found.probs, exact.probs, atol=1e-9)
+    assert_allclose(found.log_z, exact.log_z, rtol=1e-9)
+    assert set(found.status) == {icgi.Status.EXACT}
+
+
+def test_a_batch_hears_the_end_of_its_time() -> None:
+    J, h = ising(GRID, 9, count=2000)
+    batch = icgi.ising_batch(5 * J, h, edges=GRID)
+    found = icgi.marginals_batch(batch, engine="lbp", budget=icgi.Budget(seconds=1e-6))
+    assert found.seconds < 1.0
+    assert_allclose(found.probs.sum(2), 1.0)
+
+
 def test_dense_and_listed_couplings_are_the_same() -> None:
     J, h = ising(GRID, 9)
     dense = np.zeros((len(J), 9, 9))

@@ -1,14 +1,17 @@
 """An answer in a notebook: every number shown is the answer's, names are text only."""
 
 import re
+from html import escape
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 import icgi
+from icgi.data.families import FAMILIES
 from icgi.display import html, plain_engine, plot
 from icgi.engines import ENGINES, parse_engine
+from icgi.randomness import generator
 from some_networks import network
 
 
@@ -77,6 +80,21 @@ def test_bands_are_drawn_where_the_error_is_known() -> None:
     assert all(0 <= p <= 100 for p in shares)
 
 
+def test_calibrated_sets_and_bands_come_with_their_promise() -> None:
+    model = FAMILIES["grid"].sample(generator(1), rows=6, columns=6)
+    answer = icgi.marginals(model, {0: 1}, "lbp")
+    sets, (low, high) = answer.sets(0.9), answer.bands(0.9)
+    text = html(answer)
+    head, *rows = Table(text).rows
+    assert head[5:] == ["90 % set", "90 % band"]
+    for row in rows:
+        i, best = int(row[0]), int(answer[int(row[0])].argmax())
+        assert row[5] == "{" + ", ".join(str(x) for x in np.flatnonzero(sets[i])) + "}"
+        assert row[6] == f"{low[i, best]:.4f} – {high[i, best]:.4f}"
+    for sentence in answer.guarantee.sentences(0.9):
+        assert escape(sentence) in text
+
+
 def test_names_are_text() -> None:
     model = icgi.from_factors(
         [(("<script>alert(1)</script>",), [0.2, 0.8])],
@@ -87,6 +105,16 @@ def test_names_are_text() -> None:
     assert "<script>" not in text
     assert "<b>:" not in text
     assert Table(text).rows[1][:2] == ["<script>alert(1)</script>", "$x^2$"]
+
+
+def _labelled(ax) -> list:
+    """Texts of a plot with the bars that they stand on."""
+    return [
+        (text, bar)
+        for text in ax.texts
+        for bar in ax.patches
+        if bar.contains_point(ax.transData.transform(text.get_position()))
+    ]
 
 
 def test_plots_show_every_probability() -> None:
@@ -104,6 +132,8 @@ def test_plots_show_every_probability() -> None:
     ]
     assert len(ax.lines) == len(answer) - 1  # bands of all but the observed variable
     again = plt.subplots()[1]
+    colours = {text.get_text(): bar.get_facecolor() for text, bar in _labelled(ax)}
+    assert all(colours[text.get_text()] == bar.get_facecolor() for text, bar in _labelled(ax))
     assert answer.plot(top=2, ax=again) is again
     assert len(again.get_yticklabels()) == 2
     with pytest.raises(icgi.IcgiError, match="between 0 and 1"):

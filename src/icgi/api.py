@@ -16,12 +16,13 @@ from icgi.engines import parse_engine
 from icgi.errors import EvidenceError, ModelFormatError
 from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.model.condition import Evidence, resolve_evidence
-from icgi.model.findings import Findings, contradiction, enter, resolve
+from icgi.model.findings import Findings, enter, resolve
 from icgi.model.formats import read, write
 from icgi.model.formats.evidence import read_findings
 from icgi.model.formats.uai import read_evidence
 from icgi.model.graph import FactorGraph, check_size, log_of, real_array
 from icgi.model.ising import ising_model
+from icgi.portfolio.impossible import explained
 from icgi.randomness import generator
 
 GivenEvidence = Mapping[int | str, int | str] | Mapping[int, int] | None
@@ -216,20 +217,7 @@ def marginals(
     try:
         return whole(infer(entered, findings.observed, chosen, given, generator(seed), told))
     except EvidenceError as error:
-        raise contradiction(model, findings, error, _possible(model, chosen, given)) from error
-
-
-def _possible(model: FactorGraph, engine: Engine, budget: Budget) -> Callable[[Findings], bool]:
-    """Whether an engine finds that some findings can be true together."""
-
-    def possible(found: Findings) -> bool:
-        try:
-            infer(enter(model, found), found.observed, engine, budget, generator(0))
-        except EvidenceError:
-            return False
-        return True
-
-    return possible
+        raise explained(model, findings, error, given) from error
 
 
 @overload
@@ -290,7 +278,7 @@ def marginals_batch(
         found = run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
     except EvidenceError as error:
         for number, (m, observed) in enumerate(questions):
-            named = contradiction(m, Findings(observed), error)
+            named = explained(m, Findings(observed), error, budget)
             if named is not error:
                 raise EvidenceError(f"question {number}: {named}") from error
         raise

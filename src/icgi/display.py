@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from icgi.wording import shown
 
 if TYPE_CHECKING:
     from icgi.answer import Answer
+    from icgi.model.graph import BoolArray
 
 MOST = 20  # variables in the table
 _MOST_STATES = 6
@@ -58,18 +60,31 @@ def _parts(arguments: str) -> list[str]:
 def html(answer: "Answer") -> str:
     """Table of the most uncertain variables, with bars, bands, and how the answer was obtained."""
     first = answer.by_uncertainty()[:MOST].tolist()
-    band = answer.interval(_LEVEL)
+    sets, band, promises = _known_errors(answer, _LEVEL)
     entropy = answer.entropy()
     heads = ["variable", "likeliest", "", "probabilities", "entropy/bits"]
+    heads += [f"{100 * _LEVEL:g} % set"] if sets is not None else []
     heads += [f"{100 * _LEVEL:g} % band"] if band else []
-    rows = "".join(_row(answer, i, float(entropy[i]), band) for i in first)
+    rows = "".join(_row(answer, i, float(entropy[i]), sets, band) for i in first)
     rest = len(answer) - len(first)
     more = f"<p class=dim>… and {rest:,} more, less uncertain</p>" if rest else ""
+    more += "".join(f"<p class=dim>{escape(sentence)}</p>" for sentence in promises)
     head = "".join(f"<th>{text}</th>" for text in heads)
     return (
         f"<div class=icgi>{_STYLE}<p>{_summary(answer)}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}</div>"
     )
+
+
+def _known_errors(
+    answer: "Answer", level: float
+) -> tuple["BoolArray | None", tuple[Any, Any] | None, Sequence[str]]:
+    """Calibrated sets and bands with what they promise, else the engine's own bands."""
+    promise = None if answer.status is Status.EXACT else answer.guarantee
+    band = None if promise is None else promise.bands(level)
+    if promise is None or band is None:
+        return None, answer.interval(level), ()
+    return promise.sets(level), band, promise.sentences(level)
 
 
 def _summary(answer: "Answer") -> str:
@@ -85,18 +100,29 @@ def _summary(answer: "Answer") -> str:
     return f"{'; '.join(told)}. <span class=dim>{escape(answer.status.advice)}</span>"
 
 
-def _row(answer: "Answer", i: int, bits: float, band: tuple[Any, Any] | None) -> str:
+def _row(
+    answer: "Answer",
+    i: int,
+    bits: float,
+    sets: "BoolArray | None",
+    band: tuple[Any, Any] | None,
+) -> str:
     names, row = state_names(answer.model, i), answer[i]
     order = np.argsort(-row, kind="stable")[:_MOST_STATES].tolist()
     best, p = order[0], float(row[order[0]])
     inside = f'<i style="left:0;width:{100 * p:.2f}%"></i>'
     known = ""
+    if sets is not None:
+        members = [shown(name) for name, kept in zip(names, sets[i], strict=False) if kept]
+        rest = len(members) - _MOST_STATES
+        listed = ", ".join(members[:_MOST_STATES]) + (f", … +{rest}" if rest > 0 else "")
+        known = f"<td>{{{escape(listed)}}}</td>"
     if band:
         low, high = (float(side[i, best]) for side in band)
         if high > low:
             width = max(100 * (high - low), 1.0)
             inside += f'<b style="left:{100 * low:.2f}%;width:{width:.2f}%"></b>'
-        known = f"<td>{low:.4f} – {high:.4f}</td>"
+        known += f"<td>{low:.4f} – {high:.4f}</td>"
     states = ", ".join(f"{escape(shown(names[x]))}: {row[x]:.4f}" for x in order)
     states += f", … +{len(row) - len(order)}" if len(row) > len(order) else ""
     observed = i in answer.evidence
@@ -110,7 +136,8 @@ def _row(answer: "Answer", i: int, bits: float, band: tuple[Any, Any] | None) ->
 def plot(answer: "Answer", top: int = MOST, level: float = _LEVEL, ax: Any = None) -> Any:
     """Stacked bars of the most uncertain marginals; returns the axes of matplotlib.
 
-    Where the engine knows its error, the likeliest state, which comes first, has its band.
+    Where the error is known, by calibration or to the engine, the likeliest state, which comes
+    first, has its band. A name of a state has one colour.
     """
     if not 0 < level < 1:
         raise IcgiError(f"a level of {level:g} is not between 0 and 1")
@@ -120,14 +147,18 @@ def plot(answer: "Answer", top: int = MOST, level: float = _LEVEL, ax: Any = Non
     chosen = answer.by_uncertainty()[: max(top, 0) or len(answer)].tolist()
     if ax is None:
         _, ax = plt.subplots(figsize=(7, 1.0 + 0.3 * len(chosen)), layout="constrained")
-    band = answer.interval(level)
+    _, band, _ = _known_errors(answer, level)
+    every = dict.fromkeys(name for i in chosen for name in state_names(answer.model, i))
+    number = {name: k % 10 for k, name in enumerate(every)}
     colours = plt.get_cmap("tab10").colors
     labels = {i: shown(variable_name(answer.model, i)) for i in chosen}
     for y, i in enumerate(chosen):
         names, row, left = state_names(answer.model, i), answer[i], 0.0
         for x in np.argsort(-row, kind="stable").tolist():
             p = float(row[x])
-            ax.barh(y, p, left=left, color=colours[x % 10], edgecolor="white", linewidth=0.5)
+            ax.barh(
+                y, p, left=left, color=colours[number[names[x]]], edgecolor="white", linewidth=0.5
+            )
             if p > 0.012 * len(names[x]) + 0.02:
                 # names are text, never mathematics
                 ax.text(left + p / 2, y, shown(names[x]), ha="center", va="center", fontsize=7,

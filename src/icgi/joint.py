@@ -191,7 +191,7 @@ def infer_joints(
     if not isinstance(engine, Joints):
         raise UnsupportedModelError(
             f"joint marginals are not available from this engine ({engine!r}); use jt (exact), "
-            "ttve, pt, or lbp for the variables of one factor"
+            "ttve, pt, or lbp, trbp or gbp for the variables of one factor"
         )
     found = engine.joints(small, wanted, budget.until(deadline), rng)
     precision = resolution(extent)

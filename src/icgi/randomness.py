@@ -1,7 +1,11 @@
 """Randomness is an argument: one seed makes one generator, which is passed down and spawned."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
-from numpy.random import Generator
+from numpy.random import Generator, SeedSequence
 
 
 def generator(seed: int | Generator | None) -> Generator:
@@ -12,3 +16,31 @@ def generator(seed: int | Generator | None) -> Generator:
 def kernel_seed(rng: Generator) -> int:
     """Draw a 63-bit seed for a compiled kernel that keeps its own random state."""
     return int(rng.integers(1, 2**63 - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class LazyStreams(Sequence[Generator]):
+    """`rng.spawn(count)`, each generator made when it is first asked for: most never are.
+
+    `rng` does not know that it has spawned.
+    """
+
+    rng: Generator
+    size: int
+    made: dict[int, Generator] = field(default_factory=dict, init=False, repr=False)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, number: Any) -> Any:
+        """Generator of one of the streams."""
+        if not 0 <= number < self.size:
+            raise IndexError(number)
+        if number in self.made:
+            return self.made[number]
+        bits = self.rng.bit_generator
+        seed = bits.seed_seq
+        assert isinstance(seed, SeedSequence)
+        key = (*seed.spawn_key, seed.n_children_spawned + number)
+        child = SeedSequence(seed.entropy, spawn_key=key, pool_size=seed.pool_size)
+        return self.made.setdefault(number, Generator(type(bits)(child)))

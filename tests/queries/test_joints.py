@@ -133,7 +133,45 @@ def test_belief_propagation_refuses_variables_without_a_common_factor() -> None:
         ask("lbp", zoo.MODELS["chain"], [(0, 3)])
 
 
-@pytest.mark.parametrize("engine", ["mf", "tap", "trbp", "gbp", "pa"])
+@pytest.mark.parametrize("engine", ["trbp", "gbp", "gbp:regions=join-graph", "lbp"])
+@pytest.mark.parametrize("name", [*zoo.TREES, "zeros"])
+def test_factors_have_exact_joints_where_the_engine_is_exact(engine: str, name: str) -> None:
+    model = zoo.MODELS[name]
+    scopes = [tuple(reversed(scope)) for scope in model.scopes if scope]
+    found = ask(engine, model, scopes)
+    if name == "zeros" and found.status is not icgi.Status.EXACT:
+        pytest.skip("not exact here")
+    for scope, table in zip(scopes, found.tables, strict=True):
+        assert_allclose(table, by_enumeration(model, scope), atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["trbp:tolerance=1e-9", "gbp:tolerance=1e-9"])
+@pytest.mark.parametrize("name", ["grid-3x3", "ternary-factors", "mixed-cards", "zeros"])
+def test_joints_agree_with_the_marginals_of_their_engine(engine: str, name: str) -> None:
+    model = zoo.MODELS[name]
+    scopes = [scope for scope in model.scopes if scope]
+    probs = zoo.run(parse_engine(engine), model).probs
+    found = ask(engine, model, scopes)
+    for scope, table in zip(scopes, found.tables, strict=True):
+        assert table.sum() == pytest.approx(1.0)
+        for a, i in enumerate(scope):
+            other = tuple(b for b in range(len(scope)) if b != a)
+            assert_allclose(table.sum(other), probs[i, : model.cards[i]], atol=1e-6)
+
+
+def test_joints_of_a_junction_tree_of_clusters_are_exact_beyond_factors() -> None:
+    model = zoo.MODELS["grid-3x3"]
+    scope = (1, 3)  # in one cluster, in no factor
+    with pytest.raises(icgi.UnsupportedModelError, match="no region has 0, 8 together"):
+        ask("gbp", model, [(0, 8)])
+    with pytest.raises(icgi.UnsupportedModelError, match="no factor has 1, 3 together"):
+        ask("trbp", model, [scope])
+    square = ask("gbp:regions=clusters,ibound=8", model, [scope])
+    assert square.status is icgi.Status.EXACT
+    assert_allclose(square.tables[0], by_enumeration(model, scope), atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["mf", "tap", "pa", "icgi"])
 def test_other_engines_say_that_they_have_no_joints(engine: str) -> None:
     with pytest.raises(icgi.UnsupportedModelError, match="not available from this engine"):
         ask(engine, zoo.MODELS["chain"], [(0, 1)])

@@ -31,9 +31,16 @@ def test_gradients_are_those_of_finite_differences(engine: str, name: str) -> No
     )
 
 
-def test_gradients_of_belief_propagation_are_those_of_its_own_log_z() -> None:
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "lbp:tolerance=1e-13,restarts=0",
+        "trbp:tolerance=1e-12",
+        "gbp:regions=factors,tolerance=1e-12",
+    ],
+)
+def test_gradients_at_rest_are_those_of_the_engines_own_log_z(engine: str) -> None:
     tables, scopes, cards = parts("loop")
-    engine = "lbp:tolerance=1e-13,restarts=0"
     log_z = lambda *t: icgi_torch.log_z(t, scopes, cards, engine)  # noqa: E731
     assert torch.autograd.gradcheck(log_z, tuple(tables))
     exact = icgi_torch.log_z(tables, scopes, cards).detach()

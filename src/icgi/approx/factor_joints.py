@@ -8,7 +8,7 @@ from icgi.approx.core import Core
 from icgi.errors import UnsupportedModelError
 from icgi.inference import Scope
 from icgi.model.condition import Conditioned
-from icgi.model.graph import FactorGraph, FloatArray, IntArray, variable_name
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, variable_name
 from icgi.wording import some
 
 
@@ -24,10 +24,17 @@ def factor_joints(
 
     Raises `UnsupportedModelError` for variables that no factor has together.
     """
+    found = [_joint(core, belief, messages, part.model, scope) for scope in scopes]
+    return over_all_states(found, scopes, part.alive, cards)
+
+
+def over_all_states(
+    tables: Sequence[FloatArray], scopes: Sequence[Scope], alive: BoolArray, cards: IntArray
+) -> tuple[FloatArray, ...]:
+    """Tables of the states that are left, with zeros for the others."""
     found = []
-    for scope in scopes:
-        table = _joint(core, belief, messages, part.model, scope)
-        kept = [np.flatnonzero(part.alive[i]) for i in scope]
+    for scope, table in zip(scopes, tables, strict=True):
+        kept = [np.flatnonzero(alive[i]) for i in scope]
         full = np.zeros([int(cards[i]) for i in scope])
         full[np.ix_(*kept)] = table.reshape([len(states) for states in kept])
         found.append(full)
@@ -47,8 +54,8 @@ def _joint(
     if factor is None:
         named = some(variable_name(model, i) for i in scope)
         raise UnsupportedModelError(
-            f"lbp: no factor has {named} together, so belief propagation says nothing about "
-            "them jointly; use jt, ttve or pt"
+            f"no factor has {named} together, so belief propagation says nothing about them "
+            "jointly; use jt, ttve or pt"
         )
     return _factor_belief(core, belief, messages, factor, free)
 
@@ -71,12 +78,12 @@ def _factor_of(core: Core, free: Sequence[int]) -> int | None:
 def _factor_belief(
     core: Core, belief: FloatArray, messages: FloatArray, factor: int, free: Sequence[int]
 ) -> FloatArray:
-    """Belief of a factor, summed to some of its variables in their order."""
+    """b_f ∝ exp(θ_f / ρ_f) Π_i b_i / m_{f→i}, summed to some of its variables in their order."""
     edges = range(int(core.edge_start[factor]), int(core.edge_start[factor + 1]))
     scope = [int(core.variable[e]) for e in edges]
     shape = [int(core.ratio_start[i + 1] - core.ratio_start[i]) + 1 for i in scope]
     begin = int(core.value_start[factor])
-    log = core.values[begin : begin + int(np.prod(shape))].reshape(shape).copy()
+    log = core.values[begin : begin + int(np.prod(shape))].reshape(shape) / core.rho[factor]
     for a, (e, i) in enumerate(zip(edges, scope, strict=True)):
         ratios = belief[core.ratio_start[i] : core.ratio_start[i + 1]]
         heard = messages[core.message_start[e] : core.message_start[e + 1]]

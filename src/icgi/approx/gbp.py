@@ -15,6 +15,7 @@ which cannot cycle.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, TypeAlias
@@ -23,10 +24,12 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.approx.cycles import cycles
+from icgi.approx.factor_joints import over_all_states
 from icgi.approx.fixed_point import Outcome, Stop, after, check_settings, fixed_point
 from icgi.approx.join_graph import join_graph, mini_buckets
 from icgi.approx.lbp import LoopyBP
 from icgi.approx.reading import NEVER, TimeSpent, from_fields, patient, starts
+from icgi.approx.region_joints import region_joints
 from icgi.approx.region_sweeps import (
     State,
     advance,
@@ -42,8 +45,8 @@ from icgi.approx.region_tables import Tables, compile_regions
 from icgi.approx.regions import RegionGraph, region_graph
 from icgi.approx.support import supported
 from icgi.clock import Deadline
-from icgi.errors import IcgiError
-from icgi.inference import Budget, Marginals, Status
+from icgi.errors import BudgetError, IcgiError
+from icgi.inference import Budget, JointTables, Marginals, Scope, Status
 from icgi.model.condition import lift
 from icgi.model.graph import FactorGraph, FloatArray
 
@@ -90,13 +93,34 @@ class GeneralisedBP:
         except TimeSpent:
             return from_fields(model)
         try:
-            building = deadline.share(BUILDING)
-            graph, stats = self.region_graph(part.model, building, budget.table_bytes)
-            tables = compile_regions(part.model, graph, budget, self._advice(), building)
+            run, stats = self._ready(part.model, budget, deadline)
         except TimeSpent:
             return lift(_without_regions(part.model, budget.until(deadline), rng), part.alive)
-        run = _Run(graph, tables, initial_state(tables), self, budget.sweeps(), deadline)
         return lift(self._answer(part.model, run, stats), part.alive)
+
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Beliefs of regions, each scope from the smallest region that holds its variables."""
+        deadline = budget.deadline()
+        try:
+            part = supported(model, patient([model], deadline))
+            run, stats = self._ready(part.model, budget, deadline)
+        except TimeSpent as error:
+            raise BudgetError("gbp: no time for the regions; give more seconds") from error
+        answer = self._answer(part.model, run, stats)
+        found = region_joints(part.model, run.graph, run.tables, run.state, scopes)
+        tables = over_all_states(found, scopes, part.alive, model.cards)
+        return JointTables(tables, answer.status, answer.log_z)
+
+    def _ready(
+        self, model: FactorGraph, budget: Budget, deadline: Deadline
+    ) -> "tuple[_Run, dict[str, float]]":
+        """Regions and their tables, before the first sweep; raises `TimeSpent`."""
+        building = deadline.share(BUILDING)
+        graph, stats = self.region_graph(model, building, budget.table_bytes)
+        tables = compile_regions(model, graph, budget, self._advice(), building)
+        return _Run(graph, tables, initial_state(tables), self, budget.sweeps(), deadline), stats
 
     def _answer(self, model: FactorGraph, run: "_Run", stats: dict[str, float]) -> Marginals:
         graph, tables, state = run.graph, run.tables, run.state

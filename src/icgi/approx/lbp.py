@@ -18,11 +18,18 @@ from icgi.approx.core import (
     reweight,
 )
 from icgi.approx.factor_joints import factor_joints
-from icgi.approx.fixed_point import Stop, after, check_settings
+from icgi.approx.fixed_point import after, check_settings
 from icgi.approx.mean_field import SOFT, relax, starting_point
 from icgi.approx.mean_field_sweeps import mean_messages
 from icgi.approx.messages import NUMBER, Schedule, log_partitions, sweep
 from icgi.approx.reading import TimeSpent, check, from_fields, patient
+from icgi.approx.spin_sweeps import (
+    SpinCore,
+    mean_field_messages,
+    spin_core,
+    spin_log_partitions,
+    sweep_spins,
+)
 from icgi.approx.support import supported_all
 from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.clock import Deadline
@@ -30,6 +37,7 @@ from icgi.errors import BudgetError
 from icgi.inference import Budget, JointTables, Marginals, Scope, Status
 from icgi.model.condition import Conditioned, lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
+from icgi.randomness import LazyStreams
 
 MEAN_FIELD_SWEEPS = 20  # before a run that starts at the messages of mean field
 AUTOMATIC = (1, 2, 4)  # numbers of the further runs where they are left to the engine
@@ -150,7 +158,9 @@ class LoopyBP:
         deadline = Deadline.after(budget.seconds * len(batch))
         core = lay_out_wired([Sizes(n, n + e)] * len(batch), batch.wiring(0, len(batch)))
         core = reweight(core, core.rho)
-        best = self._best(core, budget, rng.spawn(len(batch)), deadline, threads)
+        spins = spin_core(core, len(batch)) if k == 2 else None
+        streams = LazyStreams(rng, len(batch))
+        best = self._best(core, budget, streams, deadline, threads, spins=spins)
         probs = probabilities(core, best.belief, k).reshape(len(batch), n, k)
         exact = core.forest & core.plain & (best.residual <= EXACT)
         status = tuple(
@@ -173,8 +183,12 @@ class LoopyBP:
         deadline: Deadline,
         threads: int | None,
         keep: bool = False,
+        spins: SpinCore | None = None,
     ) -> "_Best":
-        """All runs of models that are laid out; with `keep` the messages of the best are kept."""
+        """All runs of models that are laid out; with `keep` the messages of the best are kept.
+
+        `spins` are the same models, where they can be swept as such.
+        """
         best = _Best.empty(core, keep)
         further = AUTOMATIC if self.restarts is None else range(1, self.restarts + 1)
         for attempt in (0, *further):
@@ -182,11 +196,20 @@ class LoopyBP:
             if attempt and (deadline.passed or not limit.any()):
                 break
             schedule, damping = _plan(self, attempt)
-            state = initial_state(core, _start(core, attempt, rngs, limit, share))
-            sweep(core, state, schedule, damping, self.tolerance, limit, share, threads)
+            state = initial_state(core, _start(core, attempt, rngs, limit, share, spins))
+            rest = self.tolerance, limit, share, threads
+            if spins is None or schedule == "residual":
+                sweep(core, state, schedule, damping, *rest)
+            else:
+                sweep_spins(spins, state, schedule == "flooding", damping, *rest)
             settled = (state.residual <= self.tolerance).any()
             with (after(deadline) if settled else deadline).flag() as stop:
-                best.offer(core, state, self.tolerance, attempt, limit > 0, stop)
+                found = (
+                    log_partitions(core, state, stop)
+                    if spins is None
+                    else spin_log_partitions(spins, state, stop)
+                )
+            best.offer(core, state, found, self.tolerance, attempt, limit > 0)
         return best
 
     def _allowed(
@@ -241,12 +264,11 @@ class _Best:
         self,
         core: Core,
         state: State,
+        log_z: FloatArray,
         tolerance: float,
         number: int,
         taking_part: BoolArray,
-        stop: Stop,
     ) -> None:
-        log_z = log_partitions(core, state, stop)
         at_rest = (state.residual <= tolerance) & taking_part
         near = np.abs(log_z - self.log_z) <= 1e-6 * np.maximum(np.abs(log_z), 1.0)
         self.agreed = self.agreed | (at_rest & self.at_rest & near)
@@ -307,16 +329,24 @@ def _at_random(attempt: int) -> bool:
 
 
 def _start(
-    core: Core, attempt: int, streams: Sequence[Generator], limit: IntArray, deadline: Deadline
+    core: Core,
+    attempt: int,
+    streams: Sequence[Generator],
+    limit: IntArray,
+    deadline: Deadline,
+    spins: SpinCore | None,
 ) -> FloatArray | None:
     """First messages of a run, random ones drawn from one stream for each model; None: uniform."""
     if attempt in (0, 2, 3):
         return None
     if _at_random(attempt):
         ends = core.message_start[core.edge_start[core.model_factor]]
-        # strong enough to reach other fixed points
-        draws = [r.normal(0.0, 2.0, k) for r, k in zip(streams, np.diff(ends), strict=True)]
-        return np.concatenate(draws)
+        messages = np.zeros(ends[-1])
+        for m in np.flatnonzero(limit).tolist():  # strong enough to reach other fixed points
+            messages[ends[m] : ends[m + 1]] = streams[m].normal(0.0, 2.0, ends[m + 1] - ends[m])
+        return messages
+    if spins is not None and attempt == 1:
+        return mean_field_messages(spins, np.where(limit > 0, MEAN_FIELD_SWEEPS, 0), deadline)
     q = starting_point(core, None if attempt == 1 else streams)
     relax(core, q, SOFT, np.where(limit > 0, MEAN_FIELD_SWEEPS, 0), deadline)
     with deadline.flag() as stop:

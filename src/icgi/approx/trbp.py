@@ -17,6 +17,7 @@ from icgi.approx.core import (
     reweight,
     root,
 )
+from icgi.approx.factor_joints import factor_joints, over_all_states
 from icgi.approx.fixed_point import Stop, after, check_settings
 from icgi.approx.messages import NUMBER, Schedule, informations, log_partitions, sweep
 from icgi.approx.reading import (
@@ -30,7 +31,8 @@ from icgi.approx.reading import (
 )
 from icgi.approx.support import supported, supported_all
 from icgi.clock import Deadline
-from icgi.inference import Budget, Marginals, Status
+from icgi.errors import BudgetError
+from icgi.inference import Budget, JointTables, Marginals, Scope, Status
 from icgi.kernels import kernel
 from icgi.model.condition import Conditioned, lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, assembled
@@ -84,6 +86,23 @@ class TreeReweightedBP:
             found += self._together(models[part], budget, rngs[part], share, threads)
         return found
 
+    def joints(
+        self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
+    ) -> JointTables:
+        """Beliefs of factors, b(x_f) ∝ exp(θ_f(x_f) / ρ_f) Π_i b(x_i)/m_{f→i}(x_i)."""
+        packs([model], budget, "trbp", copies=4)
+        deadline = budget.deadline()
+        try:
+            (part,), (merged,), core = _ready([model], [rng], deadline)
+        except TimeSpent as error:
+            raise BudgetError("trbp: the seconds were over before a sweep; give more") from error
+        run = self._tightened(core, budget, deadline, None)
+        answer = self._answer(run, 0, np.zeros((0, 0)))
+        state, cards = run.state, part.model.cards
+        found = factor_joints(run.core, state.belief, state.messages, merged, cards, scopes)
+        tables = over_all_states(found, scopes, part.alive, model.cards)
+        return JointTables(tables, answer.status, answer.log_z)
+
     def _together(
         self,
         models: Sequence[FactorGraph],
@@ -94,13 +113,8 @@ class TreeReweightedBP:
     ) -> list[Marginals]:
         if not models:
             return []
-        preparing = patient(models, deadline)
         try:
-            parts, w = supported_all(models, preparing)
-            merged, w = _merged(parts, w, deadline)
-            core = lay_out([part.model for part in merged], w, preparing)
-            core = reweight(core, appearance(core, rngs, preparing))
-            check(preparing)
+            parts, merged, core = _ready(models, rngs, deadline)
         except TimeSpent:
             return [from_fields(model) for model in models]
         run = self._tightened(core, budget, deadline, threads)
@@ -170,6 +184,19 @@ class TreeReweightedBP:
         self, core: Core, state: State, limit: IntArray, deadline: Deadline, threads: int | None
     ) -> None:
         sweep(core, state, self.schedule, self.damping, self.tolerance, limit, deadline, threads)
+
+
+def _ready(
+    models: Sequence[FactorGraph], rngs: Sequence[Generator], deadline: Deadline
+) -> tuple[list[Conditioned], list[Conditioned], Core]:
+    """Models without impossible states, with nested factors merged, laid out; or `TimeSpent`."""
+    preparing = patient(models, deadline)
+    parts, w = supported_all(models, preparing)
+    merged, w = _merged(parts, w, deadline)
+    core = lay_out([part.model for part in merged], w, preparing)
+    core = reweight(core, appearance(core, rngs, preparing))
+    check(preparing)
+    return parts, merged, core
 
 
 def _falling(values: FloatArray) -> IntArray:

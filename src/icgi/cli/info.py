@@ -114,9 +114,12 @@ def _size_facts(counted: "Sizes") -> list[tuple[str, str]]:
 
 def _histogram(counts: Mapping[int, int], many: str, one: str) -> str:
     shown = sorted(counts.items(), key=lambda pair: -pair[1])[:6]
-    text = ", ".join(
-        f"{count:,} {one if size == 1 else many.format(size)}" for size, count in sorted(shown)
-    )
+
+    def called(size: int, count: int) -> str:
+        words = one if size == 1 else many.format(size)
+        return words.replace("s of ", " of ", 1) if count == 1 else words
+
+    text = ", ".join(f"{count:,} {called(size, count)}" for size, count in sorted(shown))
     rest = len(counts) - len(shown)
     return f"{text}, … {rest} more sizes up to {max(counts)}" if rest else text or "none"
 

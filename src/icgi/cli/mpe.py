@@ -19,6 +19,8 @@ def run(
     model: options.Model,
     evidence: options.EvidenceFile = None,
     observe: options.Observe = None,
+    likely: options.Likely = None,
+    exclude: options.Exclude = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -57,6 +59,7 @@ def run(
     with loading():
         from icgi.inference import Budget
         from icgi.lookup import chosen_variables
+        from icgi.model.findings import enter
         from icgi.queries.mpe import mpe
 
     budget = Budget(iterations, options.positive_seconds(seconds), options.bytes_of(memory))
@@ -64,11 +67,12 @@ def run(
         output.check_ending(out, (".mpe", ".json"))
     with output.working(quiet) as say:
         say(f"reading {model.name}")
-        asked = question.load(model, evidence, observe, budget)
+        asked = question.load(model, evidence, observe, budget, likely, exclude)
         rows = chosen_variables(asked.model, options.listed(show)) if show else None
+        entered = enter(asked.model, asked.findings)
         say("searching the most probable configuration")
         found = output.interruptible(
-            lambda: mpe(asked.model, asked.evidence, engine, budget, seed)  # type: ignore[arg-type]
+            lambda: mpe(entered, asked.evidence, engine, budget, seed)  # type: ignore[arg-type]
         )
     if out is not None:
         with output.whole_file(out) as draft:

@@ -76,7 +76,8 @@ def load(
     from icgi.cli.known import combined
     from icgi.inference import Budget
     from icgi.model.condition import condition
-    from icgi.model.findings import contradiction, enter
+    from icgi.model.findings import enter
+    from icgi.portfolio.impossible import explained
 
     model = load_model(path)
     found = combined(model, evidence_file, observed or (), likely or (), exclude or ())
@@ -85,7 +86,7 @@ def load(
     try:
         conditioned = condition(enter(model, found), found.observed, budget.table_bytes)
     except EvidenceError as error:
-        raise contradiction(model, found, error) from error
+        raise explained(model, found, error, budget) from error
     return Question(path, model, found, conditioned, deadline)
 
 
@@ -175,7 +176,7 @@ def answer(
     from icgi.answer import Answer
     from icgi.api import promised_of
     from icgi.inference import ask
-    from icgi.model.findings import contradiction
+    from icgi.portfolio.impossible import explained
     from icgi.randomness import generator
 
     began = clock.now()
@@ -193,7 +194,7 @@ def answer(
     try:
         return whole(ask(question.conditioned, run, left, generator(seed), told))
     except EvidenceError as error:
-        raise contradiction(question.model, question.findings, error) from error
+        raise explained(question.model, question.findings, error, budget) from error
 
 
 def _soft(question: Question) -> str:

@@ -23,6 +23,8 @@ def run(
     ] = 10,
     evidence: options.EvidenceFile = None,
     observe: options.Observe = None,
+    likely: options.Likely = None,
+    exclude: options.Exclude = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -61,6 +63,7 @@ def run(
     """
     with loading():
         from icgi.inference import Budget
+        from icgi.model.findings import enter
         from icgi.queries.sample import sample
 
     budget = Budget(iterations, options.positive_seconds(seconds), options.bytes_of(memory))
@@ -68,11 +71,12 @@ def run(
         output.check_ending(out, (".csv",))
     with output.working(quiet) as say:
         say(f"reading {model.name}")
-        asked = question.load(model, evidence, observe, budget)
+        asked = question.load(model, evidence, observe, budget, likely, exclude)
+        entered = enter(asked.model, asked.findings)
         say(f"drawing {count} configurations")
         drawn = output.interruptible(
             lambda: sample(
-                asked.model,
+                entered,
                 count,
                 asked.evidence,
                 seed,

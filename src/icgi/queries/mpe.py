@@ -8,14 +8,15 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi import clock
-from icgi.api import GivenEvidence
+from icgi.api import GivenEvidence, GivenExclusion, GivenLikelihood
 from icgi.elimination.sampling import log_potential
 from icgi.errors import IcgiError
 from icgi.exact.forecast import forecast
 from icgi.exact.kept import collected, forecast_kept
 from icgi.inference import Budget
 from icgi.lookup import variable_number
-from icgi.model.condition import Evidence, condition, resolve_evidence
+from icgi.model.condition import Evidence, condition
+from icgi.model.findings import enter, resolve
 from icgi.model.graph import FactorGraph, IntArray, state_names, variable_name
 from icgi.randomness import generator
 from icgi.sampling.search import best_found
@@ -77,8 +78,11 @@ def mpe(
     engine: How = "auto",
     budget: Budget | None = None,
     seed: int | Generator | None = 0,
+    *,
+    likelihood: GivenLikelihood = None,
+    exclude: GivenExclusion = None,
 ) -> Explanation:
-    """Most probable configuration given evidence.
+    """Most probable configuration given evidence, likelihoods and excluded states.
 
     `exact`: max-product on a junction tree; of equally probable configurations the same one every
     time. `pt`: the best that tempering of the sharpened model came across, which is the best found
@@ -88,8 +92,9 @@ def mpe(
         raise IcgiError(f"explanations are found by exact or pt, not by {engine!r}")
     began, budget, rng = clock.now(), budget or Budget(), generator(seed)
     deadline = budget.deadline()
-    resolved = resolve_evidence(model, evidence)
-    conditioned = condition(model, resolved, budget.table_bytes)
+    findings = resolve(model, evidence, likelihood, exclude)
+    resolved = findings.observed
+    conditioned = condition(enter(model, findings), resolved, budget.table_bytes)
     small = conditioned.model
     limit = replace(budget, seconds=min(budget.seconds, PATIENCE)) if engine == "auto" else budget
     log_z: float | None = None

@@ -6,14 +6,15 @@ from typing import Literal
 import numpy as np
 from numpy.random import Generator
 
-from icgi.api import GivenEvidence
+from icgi.api import GivenEvidence, GivenExclusion, GivenLikelihood
 from icgi.elimination.sampling import Samples, log_potential
 from icgi.elimination.sampling import sample as eliminate
 from icgi.errors import BudgetError, IcgiError
 from icgi.exact.forecast import forecast
 from icgi.exact.kept import Kept, collected, forecast_kept
 from icgi.inference import Budget
-from icgi.model.condition import condition, resolve_evidence
+from icgi.model.condition import condition
+from icgi.model.findings import enter, resolve
 from icgi.model.graph import FactorGraph, IntArray
 from icgi.randomness import generator
 from icgi.sampling.snapshots import tempered_states
@@ -33,6 +34,9 @@ def sample(
     rank: int | None = None,
     engine: How = "auto",
     budget: Budget | None = None,
+    *,
+    likelihood: GivenLikelihood = None,
+    exclude: GivenExclusion = None,
 ) -> Samples:
     """Configurations from p(x | evidence), each with its probability as far as that is known.
 
@@ -48,7 +52,8 @@ def sample(
     if engine not in ("auto", "exact", "ttve", "pt"):
         raise IcgiError(f"samples are drawn by exact, ttve or pt, not by {engine!r}")
     budget, rng = budget or Budget(), generator(seed)
-    conditioned = condition(model, resolve_evidence(model, evidence), budget.table_bytes)
+    findings = resolve(model, evidence, likelihood, exclude)
+    conditioned = condition(enter(model, findings), findings.observed, budget.table_bytes)
     drawn = _drawn(conditioned.model, n, rng, rank, engine, budget)
     kept = np.argsort(~conditioned.alive, axis=1, kind="stable")  # n k  kept states come first
     return replace(drawn, states=kept[np.arange(model.n_variables), drawn.states])

@@ -51,8 +51,10 @@ def scanned(
     if aim is None or aim.has_zeros:
         raise (
             UnsupportedModelError(
-                "a scan by tempering needs a model without zeros; make it smaller, so that "
-                "exact inference fits, or replace zeros by small numbers"
+                "a scan by tempering needs a model without zeros: its log Z begins with the number "
+                "of configurations at β = 0, which zeros hide; scan exactly with more "
+                "memory, observe more variables, or replace zeros by small numbers, which then "
+                "have an energy of their own"
             )
             if aim is not None
             else BudgetError("the seconds were over before a sweep was made; give more seconds")

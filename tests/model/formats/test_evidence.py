@@ -13,10 +13,11 @@ from some_networks import network
 def test_json_and_csv_and_evid_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "e.json").write_text('{"Wet": "damp", "Mood": 3}')
     (tmp_path / "e.csv").write_text("Variable, State\nWet, damp\n\nMood,3\n")
+    (tmp_path / "case.csv").write_text("Wet,Rain,Mood\ndamp,,3\n")
     model = network()
     i, j = model.names.index("Wet"), model.names.index("Mood")
     (tmp_path / "e.evid").write_text(f"2 {i} 1 {j} 3")
-    for name in ("e.json", "e.csv", "e.evid"):
+    for name in ("e.json", "e.csv", "case.csv", "e.evid"):
         assert icgi.load_evidence(tmp_path / name, model) == {i: 1, j: 3}
 
 
@@ -46,6 +47,8 @@ def test_json_holds_every_kind_of_finding(tmp_path: Path) -> None:
         ("e.json", '{"Wett": "dry"}', "did you mean 'Wet'"),
         ("e.json", '{"exclude": {"Wet": [[1]]}}', "names or numbers"),
         ("e.csv", "Wet\n", "1 columns"),
+        ("e.csv", "Wet,Mood\ndamp,3\ndry,2\n", "holds 2 cases"),
+        ("e.csv", "Wet,Mood\ndamp\n", "1 states under 2 names"),
         ("e.csv", "Wet,dri\n", "did you mean 'dry'"),
         ("e.csv", "Wet,dry\nWet,damp\n", "line 2 observes 'Wet' again"),
     ],

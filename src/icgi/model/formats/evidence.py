@@ -9,7 +9,7 @@ from icgi.model.findings import Findings, resolve
 from icgi.model.formats import ending_of
 from icgi.model.formats.files import AnyPath, read_bytes
 from icgi.model.formats.uai import parse_evidence
-from icgi.model.graph import FactorGraph
+from icgi.model.graph import FactorGraph, state_names
 
 _PARTS = ("observe", "likely", "exclude")
 
@@ -22,7 +22,7 @@ def read_findings(path: AnyPath, model: FactorGraph) -> Findings:
     try:
         text = data.decode("utf-8-sig")
         if ending == ".csv":
-            return resolve(model, _rows(text))
+            return resolve(model, _one_case(text, model) or _rows(text))
         parts = _parts(json.loads(text, object_pairs_hook=_once))
         return resolve(model, *(parts[name] for name in _PARTS))
     except UnicodeDecodeError as error:
@@ -35,6 +35,24 @@ def read_findings(path: AnyPath, model: FactorGraph) -> Findings:
         raise EvidenceError(f"{where}: no CSV ({error})") from error
     except EvidenceError as error:
         raise EvidenceError(f"{where}: {error}") from error
+
+
+def _one_case(text: str, model: FactorGraph) -> dict[str, str] | None:
+    """A line of names and a line of their states, as tables of cases have them; None: no such."""
+    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(row)]
+    if len(rows) < 2 or len(rows[0]) < 2 or not set(rows[0]) <= set(model.names or ()):
+        return None
+    names, *cases = rows
+    if names[1] in state_names(model, (model.names or ()).index(names[0])):
+        return None  # a variable is called as a state of another
+    if len(cases) > 1:
+        raise EvidenceError(
+            f"holds {len(cases)} cases under a line of names; give a file with one of them, or all "
+            "to icgi.marginals_batch"
+        )
+    if len(cases[0]) != len(names):
+        raise EvidenceError(f"{len(cases[0])} states under {len(names)} names; give one for each")
+    return {name: state for name, state in zip(names, cases[0], strict=True) if state}
 
 
 def _rows(text: str) -> dict[str, str]:
