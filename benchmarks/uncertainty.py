@@ -17,7 +17,6 @@ import lzma
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ from icgi.calibration.groups import COUPLINGS, SIZES, membership
 from icgi.calibration.identity import approximating
 from icgi.calibration.measure import MASSES, rounded
 from icgi.calibration.scales import own_error
-from icgi.calibration.sets import COUNTS, FAMILIES_OF, OUTSIDE, Case, cases, made
+from icgi.calibration.sets import COUNTS, FAMILIES_OF, OUTSIDE, Case, Known, cases, made
 from icgi.conformal.bands import EXCEPTIONS
 from icgi.conformal.groups import conditional_quantile
 from icgi.conformal.metrics import (
@@ -116,10 +115,14 @@ def measure(case: Case, engine: str, budget: icgi.Budget, calibration: Calibrati
         answer = icgi.marginals(known.model, known.evidence, engine, budget)
     except icgi.IcgiError as refusal:
         return line | {"status": "refused", "why": str(refusal)[:160]}
-    line |= {"status": answer.status.value, "seconds": round(answer.seconds, 3)}
+    return line | judged_answer(known, answer, calibration)
+
+
+def judged_answer(known: Known, answer: icgi.Answer, calibration: Calibration) -> dict:
+    """What was promised about an answer, and what is true."""
+    line: dict = {"status": answer.status.value, "seconds": round(answer.seconds, 3)}
     if answer.status is icgi.Status.EXACT:
         return line
-    answer = replace(answer, budget=None)  # that of the calibration, without room for other loads
     found = guarantee(answer, calibration)
     free = condition(known.model, known.evidence).model.cards > 1
     predicted, truth = answer.probs[free], known.probs[free]

@@ -95,7 +95,7 @@ class Marginals:
     log_z: float | None = None  # None where the engine has no estimate
     concentration: FloatArray | None = None  # n k  Dirichlet α, where the engine has one
     std_error: FloatArray | None = None  # n k  standard error, where the engine estimates one
-    deviation: FloatArray | None = None  # n  between independent ensembles, ŝ of the paper
+    deviation: FloatArray | None = None  # n  between independent ensembles (ŝ of the paper), routes
     ess: FloatArray | None = None  # n k  effective number of independent draws, where sampled
     rhat: FloatArray | None = None  # n k  split R-hat, where sampled; 0 for impossible states
     pairs: Mapping[tuple[int, int], FloatArray] | None = None  # joint tables of pairs, if computed

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 import icgi
 import zoo
 from icgi.calibration.features import NAMES, portrait
-from icgi.calibration.groups import in_words, likeness, membership
+from icgi.calibration.groups import efforts, in_words, likeness, membership, work_edges
 from icgi.data.families import FAMILIES
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph
@@ -112,3 +112,15 @@ def test_fresh_draws_are_familiar_and_others_are_not() -> None:
     assert "tree" in found.outside
     assert found.nearest == "spins on a lattice"
     assert not likeness(grids[0].values, "tree", features[:0], []).familiar
+
+
+def test_work_is_compared_within_a_structure() -> None:
+    kinds = ["a"] * 30 + ["b"] * 30
+    work = np.concatenate([np.linspace(1, 2, 30), np.linspace(100, 200, 30)])
+    work[::10] = -1.0  # answers that ended by themselves
+    found = efforts(work, kinds, work_edges(work, kinds))
+    assert (found[::10] == 0).all()
+    for part in (found[:30], found[30:]):
+        assert [int((part == r).sum()) for r in (1, 2, 3)] == [9, 9, 9]
+    assert (np.diff(found[:30][found[:30] > 0]) >= 0).all()
+    assert efforts(np.array([1.0]), ["c"], {}).tolist() == [0]

@@ -1,5 +1,6 @@
 """Promises end to end on small models: kept on fresh ones, refused elsewhere, tied to an engine."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from icgi.calibration import make
 from icgi.calibration.apply import calibrated, guarantee
 from icgi.calibration.file import Calibration, read, require_for, shipped, write
 from icgi.calibration.identity import approximating, identity, weights_digest
+from icgi.calibration.measure import drawn_seconds
 from icgi.calibration.sets import Case, Known, cases
 from icgi.data.families import FAMILIES
 from icgi.engines import parse_engine
@@ -21,6 +23,7 @@ from icgi.model.graph import FactorGraph
 
 RNG = np.random.default_rng
 BUDGET = icgi.Budget(iterations=200)
+BUDGET_OF_TIME = icgi.Budget(seconds=0.5)
 
 
 def small(seed: int, beta: float | None = None, size: int = 4) -> FactorGraph:
@@ -145,6 +148,36 @@ def test_seconds_need_room_for_busier_machines(made: Calibration) -> None:
     assert kind(2.0) == "groups"
 
 
+def test_work_counts_where_an_engine_states_it(made: Calibration) -> None:
+    """Ten seconds of a machine that did next to nothing are not enough, one of a fast one is."""
+    ended = np.arange(len(made)) % 2 == 0  # by themselves
+    timed = replace(
+        made, budget={"seconds": 0.5, "iterations": None, "most_seconds": 4.0},
+        work=np.where(ended, -1.0, np.linspace(1.0, 3.0, len(made))), trusted=tuple(ended.tolist()),
+    )  # fmt: skip
+
+    def told(seconds: float, work: float, status: icgi.Status = icgi.Status.BUDGET_SPENT) -> str:
+        """At 80 %, for which 40 models of a range of work are enough."""
+        answer = replace(asked(1001), budget=icgi.Budget(seconds=seconds))
+        stats = {**answer.stats, "work": work}
+        marginals = replace(answer.marginals, stats=stats, status=status)
+        return " ".join(guarantee(replace(answer, marginals=marginals), timed).sentences(0.8))
+
+    assert told(1.0, 1.2).startswith("Sets: ")
+    assert "0.5 to 4 s" in told(1.0, 1.2)
+    assert "less work" in told(10.0, 0.9)
+    assert "allowed less" in told(0.4, 1.2)
+    assert told(10.0, 0.9, icgi.Status.CONVERGED).startswith("Sets: ")
+
+
+def test_each_answer_may_have_a_time_of_its_own() -> None:
+    times = [drawn_seconds(BUDGET_OF_TIME, 8.0, f"model {k}").seconds for k in range(300)]
+    assert 0.5 <= min(times) < 0.6
+    assert 7 < max(times) <= 8
+    below = np.mean(np.array(times) < 2.0)  # half of them below the geometric mean
+    assert abs(below - 0.5) < 4 * np.sqrt(0.25 / 300)
+
+
 def test_exact_answers_are_promised_exactly() -> None:
     answer = icgi.marginals(small(3), engine="jt")
     assert answer.guarantee.sentences() == [
@@ -237,7 +270,9 @@ def test_networks_are_known_by_their_weights() -> None:
         weights_digest(f"IcgiNetwork(variant='{v}', core=16)") for v in ("fast", "paper")
     )
     assert len(fast) == len(paper) == 64
-    assert fast != paper
+    ensemble, several = (weights_digest(f"Ensemble(variant='{v}')") for v in ("direct-gnn", "icgi"))
+    assert len({fast, paper, ensemble, hashlib.sha256().hexdigest()}) == 4  # none without files
+    assert several == paper  # the same five networks
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -52,6 +52,17 @@ def test_wrong_questions_are_refused(run, words, told) -> None:
     assert told in run("calibrate", *words, code=1).stderr
 
 
+def test_an_unknown_engine_is_refused_before_any_model_is_drawn(run, monkeypatch) -> None:
+    monkeypatch.setattr("icgi.calibration.sets.cases", lambda *_: pytest.fail("models were drawn"))
+    assert "unknown engine" in run("calibrate", "--engine", "magic", "-o", "a.json", code=1).stderr
+    assert not list(Path().glob("a.json*"))
+
+
+def test_times_are_drawn_above_the_shortest(run) -> None:
+    words = ("--engine", "pt", "--seconds", 2, "--most-seconds", 1, "-o", "a.json")
+    assert "above that of --seconds" in run("calibrate", *words, code=2).stderr
+
+
 def test_marginals_show_set_band_and_what_is_promised(run, grid) -> None:
     told = run("marginals", "grid.uai", "--engine", "lbp", "--level", 0.8).stdout
     head = told.splitlines()[0]

@@ -30,7 +30,10 @@ VERBS = {
     ),
     "info": "--evidence --observe --memory --seconds --json --quiet --seed",
     "check": "--model --evidence --json",
-    "calibrate": "--engine --output --set --seconds --iterations --toward --share --seed --quiet",
+    "calibrate": (
+        "--engine --output --set --seconds --most-seconds --iterations --toward --share --seed "
+        "--quiet"
+    ),
     "engines": "--json",
     "generate": "--output --count --list --seed --json --quiet",
     "demo": "--folder",

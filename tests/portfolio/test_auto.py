@@ -11,9 +11,9 @@ from icgi.data.families import FAMILIES
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
-from icgi.portfolio.approximate import _independent
+from icgi.portfolio.approximate import Found, _independent
 from icgi.portfolio.auto import Auto
-from icgi.portfolio.combine import Route
+from icgi.portfolio.combine import Route, combine
 
 RNG = np.random.default_rng
 SECOND = Budget(seconds=1.0)
@@ -132,3 +132,16 @@ def test_without_a_time_there_is_a_stated_one() -> None:
     found = marginals(glass(), engine=engine)
     assert 0.5 < found.seconds < 10
     assert engine.bounded(Budget()).seconds == engine.patience
+
+
+def test_work_and_distance_are_those_of_the_routes() -> None:
+    """Two routes: the chosen one, and another whose distance is the answer's deviation."""
+    near, far = Marginals(np.full((2, 2), 0.5), Status.AT_REST, stats={}), Marginals(
+        np.array([[0.6, 0.4], [0.5, 0.5]]), Status.BUDGET_SPENT,
+        std_error=np.full((2, 2), 0.01), stats={"work": 2.5},
+    )  # fmt: skip
+    routes = (Route("lbp", near), Route("pt", far))
+    found = Auto().along(None)._worded(Found(routes, combine(routes), {}))  # type: ignore[arg-type]
+    assert found.stats["work"] == 2.5
+    assert found.deviation is not None
+    assert_allclose(found.deviation, [0.1, 0.0], atol=1e-12)

@@ -1,5 +1,6 @@
 import threading
 import time
+from dataclasses import replace
 
 import mixed
 import numpy as np
@@ -90,6 +91,14 @@ def test_the_answer_does_not_depend_on_the_number_of_threads() -> None:
         assert_array_equal(one.std_error, three.std_error)
         assert one.stats == three.stats
         assert one.log_z == three.log_z
+
+
+def test_work_counts_sweeps_not_time() -> None:
+    model = lattice(4, 0.4, 0.2)
+    engine = ParallelTempering(replicas=6, threads=1)
+    short, long = run(engine, model, 400), run(engine, model, 1200)
+    assert long.stats["work"] / short.stats["work"] == pytest.approx(3.0)
+    assert run(replace(engine, threads=2), model, 400).stats["work"] == short.stats["work"]
 
 
 def test_two_modes_are_weighed_right() -> None:

@@ -18,12 +18,16 @@ from icgi.calibration.features import Portrait, portrait
 from icgi.calibration.file import Calibration, require_for, shipped
 from icgi.calibration.groups import (
     MARGIN,
+    Edges,
     Likeness,
+    did_less,
     doubts_more,
+    efforts,
     in_words,
     likeness,
     membership,
     within,
+    work_edges,
 )
 from icgi.calibration.measure import MASSES
 from icgi.calibration.scales import own_error, scale, signals
@@ -39,8 +43,8 @@ from icgi.model.graph import BoolArray, FloatArray
 
 Kind = Literal["exact", "groups", "weighted", "none"]
 Thresholds = tuple[float, float]  # of the score of sets, of the factor of bands
-# Times the seconds of the calibration that an answer needs: it may come from a slower or busier
-# machine, on which the same seconds are less work.
+# Times the seconds of the calibration that an answer needs where the engine does not count its
+# work: it may come from a slower or busier machine, on which the same seconds are less of it.
 ROOM = 4.0
 SMALLEST = 1e-12  # score of a band, so that its logarithm is finite
 
@@ -60,6 +64,7 @@ class Guarantee:
     features: FloatArray | None = None  # d
     scale: FloatArray | None = None  # n
     trusted: bool = False
+    work: float = -1.0  # as in a calibration
     _found: dict[float, Thresholds] = field(default_factory=dict, repr=False)
 
     def refused(self, level: float = 0.9) -> str:
@@ -165,8 +170,9 @@ class Guarantee:
 
     def _grouped(self, made: Calibration, alpha: float) -> Thresholds:
         assert self.features is not None
+        done = efforts(np.array([self.work]), [self.structure], edges_of(made))
         kinds = kinds_of(made)
-        new = membership(self.features[None], [self.structure], [self.trusted], kinds)[0]
+        new = membership(self.features[None], [self.structure], [self.trusted], kinds, done)[0]
         return group_thresholds(made, tuple(new.tolist()), alpha)
 
     def _weighted(self, made: Calibration, alpha: float) -> Thresholds:
@@ -193,13 +199,26 @@ def kinds_of(made: Calibration) -> tuple[str, ...]:
     return tuple(dict.fromkeys(made.structures))
 
 
+@lru_cache(maxsize=16)
+def edges_of(made: Calibration) -> Edges:
+    """Ranges of the work that answers of each structure were."""
+    return work_edges(made.work, made.structures)
+
+
+@lru_cache(maxsize=16)
+def members_of(made: Calibration) -> FloatArray:
+    """Groups of all calibration models, k d."""
+    done = efforts(made.work, made.structures, edges_of(made))
+    return membership(made.features, made.structures, made.trusted, kinds_of(made), done)
+
+
 @lru_cache(maxsize=1024)
 def group_thresholds(made: Calibration, new: tuple[float, ...], alpha: float) -> Thresholds:
     """Thresholds of sets and of bands for a model in the groups `new`, which hold in all of them.
 
     Kept, because many models are in the same groups.
     """
-    members = membership(made.features, made.structures, made.trusted, kinds_of(made))
+    members = members_of(made)
     point = np.array(new)
     filled = members.any(0) | (point != 0)
     sets, logs = (
@@ -222,7 +241,8 @@ def guarantee(
     if made is None:
         return _none(answer, sentences.NO_CALIBRATION)
     if _allowed_less(answer, made):
-        return _none(answer, sentences.LESS_BUDGET.format(budget=made.made_with(ROOM)))
+        least = replace(made, budget={**made.budget, "most_seconds": None}).made_with(room_of(made))
+        return _none(answer, sentences.LESS_BUDGET.format(budget=least))
     asked = condition(answer.model, answer.evidence)
     free = int((asked.model.cards > 1).sum())
     most = float(made.features[:, 0].max())
@@ -246,6 +266,13 @@ def _compared(
         where = made.stated, made.features, made.structures
         why = doubts_more(stated, drawn.values, drawn.structure, *where)
         like = replace(like, outside=why, doubting=bool(why))
+    work = -1.0 if answer.status.trusted else answer.stats.get("work", -1.0)
+    if like.familiar:
+        where = made.work, made.features, made.structures
+        if why := did_less(work, drawn.values, drawn.structure, *where):
+            said = sentences.LESS_WORK.format(why=why, nearest=like.nearest)
+            if not anyway:
+                return _none(answer, said, like.unfamiliar, like.nearest)
     if not (like.familiar or anyway):
         if like.doubting or made.toward is None or not within(drawn.values, made.features):
             return _unlike(answer, like)
@@ -261,6 +288,7 @@ def _compared(
         features=drawn.values,
         scale=scale(signals(answer.marginals, asked.model, drawn), made.coefficients),
         trusted=answer.status.trusted,
+        work=work,
     )
 
 
@@ -284,13 +312,18 @@ def _alive(answer: Answer, asked: Conditioned) -> BoolArray:
     return alive
 
 
+def room_of(made: Calibration) -> float:
+    """Times the least seconds of the calibration that an answer has to be allowed."""
+    return 1.0 if (made.work >= 0).any() else ROOM
+
+
 def _allowed_less(answer: Answer, made: Calibration) -> bool:
     """Whether an answer may have had less to spend than those of the calibration."""
     budget = answer.budget
     if budget is None:
         return False
     seconds, sweeps = made.budget["seconds"], made.budget["iterations"]
-    if seconds is not None and budget.seconds < ROOM * seconds:
+    if seconds is not None and budget.seconds < room_of(made) * seconds:
         return True
     if sweeps is None:
         return budget.iterations is not None or (seconds is None and budget.seconds < math.inf)

@@ -23,7 +23,7 @@ from icgi.conformal.scores import SCORES
 from icgi.errors import CheckpointError
 from icgi.model.graph import FloatArray
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class Calibration:
     identity: str
     weights: str  # digest; empty for an engine that is not trained
     version: str  # of icgi
-    budget: dict[str, float | None]  # seconds, iterations
+    budget: dict[str, float | None]  # seconds, iterations, most_seconds
     source: str  # name of the set
     score: str  # of sets
     scale: str  # of bands, by name
@@ -46,6 +46,9 @@ class Calibration:
     trusted: tuple[bool, ...]  # k
     features: FloatArray = field(repr=False)  # k d
     stated: FloatArray = field(repr=False)  # k     mean error that the engine stated itself
+    work: FloatArray = field(
+        repr=False
+    )  # k  that an answer was; −1: unknown, or it ended by itself
     sets: FloatArray = field(repr=False)  # k a     scores at LEVELS
     bands: FloatArray = field(repr=False)  # k
     top: FloatArray = field(repr=False)  # b 3   bins of the likeliest states
@@ -57,9 +60,10 @@ class Calibration:
     def made_with(self, room: float = 1.0) -> str:
         """Budget in words, `room` times the seconds."""
         sweeps, seconds = self.budget["iterations"], self.budget["seconds"]
+        most = self.budget.get("most_seconds")
         parts = [
             f"{sweeps:,.0f} sweeps" if sweeps else "",
-            f"{room * seconds:g} s" if seconds else "",
+            f"{room * seconds:g}{f' to {most:g}' if most else ''} s" if seconds else "",
         ]
         return " or ".join(filter(None, parts)) or "no limit"
 
@@ -117,7 +121,8 @@ def _whole(content: dict[str, Any], path: Path) -> Calibration:
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is no whole calibration file ({error!r})") from error
     k = len(made)
-    shapes = {"features": (k, len(NAMES)), "sets": (k, len(LEVELS)), "bands": (k,), "stated": (k,)}
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("bands", "stated", "work"), (k,))
+    shapes |= {"features": (k, len(NAMES)), "sets": (k, len(LEVELS))}
     sound = all(getattr(made, name).shape == shape for name, shape in shapes.items())
     sound = sound and len(made.structures) == len(made.trusted) == k and made.score in SCORES
     if not sound or len(made.coefficients) != len(SIGNALS):

@@ -1,16 +1,17 @@
 """Known groups of models, and whether a model belongs to any of them.
 
-Groups overlap: one for each structure, each range of sizes, each range of coupling strengths, and
-answers that their engine vouches for. All are functions of the model and of the answer's status.
+Groups overlap: one for each structure, each range of sizes, each range of coupling strengths,
+answers that their engine vouches for, and ranges of the work that the others were. A busy machine
+only changes how often these occur. All are functions of the model and of what the answer says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from icgi.calibration.features import NAMES, scaled
-from icgi.model.graph import FloatArray, IntArray
+from icgi.model.graph import BoolArray, FloatArray, IntArray
 
 SIZES = (20, 45, 100)  # variables at which the next range begins
 COUPLINGS = (1.2, 3.0)  # of a variable
@@ -23,10 +24,18 @@ NEAREST = 3  # of them that are looked at
 SHRUNK = 0.1  # of the correlations between features, as there may be few models
 
 
+Edges = Mapping[str, FloatArray]
+"""Of every structure the work at which the second and the third range of its answers begin."""
+
+
 def membership(
-    features: FloatArray, structures: Sequence[str], trusted: Sequence[bool], kinds: Sequence[str]
+    features: FloatArray,
+    structures: Sequence[str],
+    trusted: Sequence[bool],
+    kinds: Sequence[str],
+    efforts: IntArray | None = None,
 ) -> FloatArray:
-    """Indicators k d of structures, sizes and couplings (but the first), and trusted answers."""
+    """Indicators k d: structures, sizes and couplings but the first, efforts, trusted answers."""
     size = features[:, NAMES.index("variables")]
     coupling = features[:, NAMES.index("coupling of a variable")]
     kind = np.array([[float(s == name) for name in kinds] for s in structures])
@@ -35,9 +44,52 @@ def membership(
         for values, edges in ((size, SIZES), (coupling, COUPLINGS))
         for b in range(1, len(edges) + 1)
     ]
-    return np.column_stack([kind.reshape(len(features), len(kinds)), *ranges, trusted]).astype(
-        float
-    )
+    effort = np.zeros(len(features), int) if efforts is None else efforts
+    columns = [kind.reshape(len(features), len(kinds)), *ranges, effort == 1, effort == 3, trusted]
+    return np.column_stack(columns).astype(float)
+
+
+def work_edges(work: FloatArray, structures: Sequence[str]) -> Edges:
+    """Thirds of the work (k) of each structure; negative work is none that counts."""
+    return {
+        name: np.quantile(found, (1 / 3, 2 / 3))
+        for name in dict.fromkeys(structures)
+        if len(found := work[(np.array(structures) == name) & (work >= 0)])
+    }
+
+
+def efforts(work: FloatArray, structures: Sequence[str], edges: Edges) -> IntArray:
+    """Range of the work of each answer (k), from 1 to 3; 0 where it does not count."""
+    found = [
+        1 + int(np.searchsorted(edges[s], w, side="right")) if w >= 0 and s in edges else 0
+        for w, s in zip(work, structures, strict=True)
+    ]
+    return np.array(found, int)
+
+
+def did_less(
+    work: float,
+    new: FloatArray,
+    structure: str,
+    made: FloatArray,
+    features: FloatArray,
+    structures: Sequence[str],
+) -> str:
+    """Say so where an answer is less work than any of its structure and size (k) was."""
+    known = made[_near(new, structure, features, structures) & (made >= 0)]
+    if work < 0 or not len(known) or work >= known.min():
+        return ""
+    return f"it is {work:.2g} core-seconds of work, there at least {known.min():.2g}"
+
+
+def _near(
+    new: FloatArray, structure: str, features: FloatArray, structures: Sequence[str]
+) -> BoolArray:
+    """Which models (k) have the structure and the range of sizes of a model; of few, all sizes."""
+    size, others = (np.atleast_2d(f)[:, NAMES.index("variables")] for f in (new, features))
+    same = np.array([s == structure for s in structures])
+    near = same & (_range(others, SIZES) == _range(size, SIZES))
+    return np.asarray(near if near.sum() >= FEW else same)
 
 
 def in_words(features: FloatArray) -> str:
@@ -107,10 +159,7 @@ def doubts_more(
 
     An engine that had less of the machine than when it was calibrated says so in this way.
     """
-    size, others = (np.atleast_2d(f)[:, NAMES.index("variables")] for f in (new, features))
-    same = np.array([s == structure for s in structures])
-    near = same & (_range(others, SIZES) == _range(size, SIZES))
-    known = made[near if near.sum() >= FEW else same]
+    known = made[_near(new, structure, features, structures)]
     if not len(known) or known.max() <= 0:
         return ""
     logs = np.log(np.maximum(known, SMALL))

@@ -16,7 +16,11 @@ _SETTING = re.compile(rf"\b({'|'.join(NEUTRAL)})=[^,()]*(, )?")
 # Settings under which an engine approximates what it could answer exactly: exact answers need no
 # calibration.
 WITHOUT_EXACT = {"auto": "auto:exact=false", "ttve": "ttve:exact_entries=0"}
-_VARIANTS = {"fast": ("icgi-fast", "icgi-general"), "paper": ("icgi-paper",)}
+# Beginnings of the names of the files behind a network; of others all files count.
+_WEIGHTS = {
+    "fast": ("icgi-fast", "icgi-general"), "paper": ("paper-seed",), "icgi": ("paper-seed",),
+    "direct-gnn": ("direct-gnn-",),
+}  # fmt: skip
 
 
 def identity(engine: str) -> str:
@@ -39,11 +43,11 @@ def weights_digest(engine: str) -> str:
     home = next((where for where in ENGINES.values() if where.endswith(f":{name}")), "")
     if not home.startswith("icgi.neural"):
         return ""
-    variant = re.search(r"variant='(\w+)'", engine)
-    wanted = _VARIANTS.get(variant[1] if variant else "")
+    variant = re.search(r"variant='([\w-]+)'", engine)
+    wanted = _WEIGHTS.get(variant[1] if variant else "", ("",))
     digest = hashlib.sha256()
     folder = files("icgi.neural") / "weights"
     for file in sorted(folder.iterdir(), key=lambda f: f.name):
-        if wanted is None or file.name.partition(".")[0] in wanted:
+        if file.name.startswith(wanted):
             digest.update(file.name.encode() + file.read_bytes())
     return digest.hexdigest()

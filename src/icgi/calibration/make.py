@@ -43,6 +43,9 @@ class Making:
     source: str  # name of the set
     budget: Budget
     seed: int = 0
+    most_seconds: float | None = (
+        None  # seconds of an answer are drawn between the budget's and this
+    )
 
     def head(self) -> Line:
         """First line of the file of lines: what the others belong to."""
@@ -55,15 +58,16 @@ class Making:
             "weights": weights_digest(found),
             "version": __version__,
             "set": self.source,
-            "budget": told(self.budget),
+            "budget": told(self.budget, self.most_seconds),
             "seed": self.seed,
         }
 
 
-def told(budget: Budget) -> dict[str, float | None]:
+def told(budget: Budget, most: float | None = None) -> dict[str, float | None]:
     """Budget as JSON can hold it."""
     seconds = budget.seconds if np.isfinite(budget.seconds) else None
-    return {"seconds": seconds, "iterations": budget.iterations}
+    found = {"seconds": seconds, "iterations": budget.iterations}
+    return found if most is None else {**found, "most_seconds": most}
 
 
 def measure_all(
@@ -81,7 +85,7 @@ def measure_all(
     for tuning in (True, False):
         todo = [c for c in cases if c.name not in have and (c.role == "tune") == tuning]
         scales: dict[str, Coefficients] = {} if tuning else scales_of(lines)
-        for line in measured(todo, engine, making.budget, scales, making.seed):
+        for line in measured(todo, engine, making.budget, scales, making.seed, making.most_seconds):
             with path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             lines.append(line)
@@ -164,6 +168,7 @@ def calibration(making: Making, lines: Sequence[Line]) -> Calibration:
         trusted=tuple(Status(x["status"]).trusted for x in used),
         features=np.array([x["features"] for x in used]),
         stated=_stated(used, scales["mean own"]),
+        work=np.array([_work(x) for x in used]),
         sets=np.array([x["sets"][SCORE] for x in used]),
         bands=np.array([x["bands"][chosen] for x in used]),
         top=np.round(top, 3),
@@ -174,6 +179,11 @@ def _stated(used: Sequence[Line], mean_own: Coefficients) -> FloatArray:
     """Mean error that the engine stated on each model, from the scale that is a multiple of it."""
     found = np.array([x["sigma"]["mean own"] for x in used]) / np.exp(mean_own[0])
     return np.array(rounded(np.where(found <= 2 * TINY, 0.0, found)))
+
+
+def _work(line: Line) -> float:
+    """Work of an answer that its budget ended; −1 where it ended by itself, or states none."""
+    return -1.0 if Status(line["status"]).trusted else float(line.get("work", -1.0))
 
 
 def weighted_toward(made: Calibration, target: str) -> Calibration:

@@ -5,7 +5,9 @@ of sets as a few quantiles, the score of the bands under every scale, errors, an
 Lines of tuning models hold errors and signals of each variable instead of scores.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 from zlib import crc32
@@ -42,16 +44,40 @@ def measured(
     budget: Budget,
     scales: Mapping[str, Coefficients],
     seed: int = 0,
+    most: float | None = None,
 ) -> Iterator[Line]:
     """One line for each case, in order; a model the engine refuses has a line that says why."""
+    for case, known, found, seconds in answered(todo, engine, budget, seed, most):
+        yield line_of(case, known, found, seconds, scales)
+
+
+def answered(
+    todo: Iterable[Case],
+    engine: Engine,
+    budget: Budget,
+    seed: int = 0,
+    most: float | None = None,
+) -> Iterator[tuple[Case, Known, Marginals | str, float]]:
+    """Every case with its truth, the answer or the reason why there is none, and its seconds.
+
+    With `most` each answer has a time of its own, between that of the budget and this.
+    """
     queue = iter(todo)
-    size = BATCH if hasattr(engine, "batch") else 1
+    # answers that share a batch share its time, too: those against the clock come one by one
+    size = BATCH if hasattr(engine, "batch") and math.isinf(budget.seconds) else 1
     while chunk := list(islice(queue, size)):
         known = [case.load() for case in chunk]
-        for case, truth, found in zip(
-            chunk, known, _answers(chunk, known, engine, budget, seed), strict=True
+        allowed = budget if most is None else drawn_seconds(budget, most, chunk[0].name)
+        for case, truth, (found, seconds) in zip(
+            chunk, known, _answers(chunk, known, engine, allowed, seed), strict=True
         ):
-            yield _line(case, truth, found, scales)
+            yield case, truth, found, seconds
+
+
+def drawn_seconds(budget: Budget, most: float, name: str) -> Budget:
+    """Budget with seconds from its own to `most`, all orders of magnitude alike, by the name."""
+    share = crc32(f"{name} seconds".encode()) / 2**32
+    return replace(budget, seconds=budget.seconds * (most / budget.seconds) ** share)
 
 
 def _answers(
@@ -77,13 +103,14 @@ def _answers(
     return one_by_one
 
 
-def _line(
+def line_of(
     case: Case,
     truth: Known,
-    found: tuple[Marginals | str, float],
+    answer: Marginals | str,
+    seconds: float,
     scales: Mapping[str, Coefficients],
 ) -> Line:
-    answer, seconds = found
+    """Line of a model; `answer` is the reason where there is no answer."""
     line: Line = {"name": case.name, "family": case.family, "role": case.role}
     line["seconds"] = round(seconds, 3)
     if isinstance(answer, str):
@@ -95,6 +122,8 @@ def _line(
     line |= {"structure": drawn.structure, "features": rounded(drawn.values)}
     if answer.status is Status.EXACT or not free.any():
         return line | {"status": Status.EXACT.value}
+    if "work" in answer.stats:
+        line["work"] = rounded([answer.stats["work"]])[0]
     return line | _compared(case, truth, answer, free, signals(answer, model, drawn), scales)
 
 

@@ -23,6 +23,10 @@ DOUBTING = (
     "No guarantee: this answer is unlike those of the calibration ({why}); it may have had less of "
     "the machine, so give it more time. Nearest group: {nearest}."
 )
+LESS_WORK = (
+    "No guarantee: this answer is less work than those of the calibration ({why}); the machine may "
+    "be slow or busy, so give it more time. Nearest group: {nearest}."
+)
 NO_CALIBRATION = "No guarantee: there is no calibration for this engine; icgi calibrate makes one."
 LESS_BUDGET = (
     "No guarantee: the calibration is for answers of at least {budget}, this one was allowed less."

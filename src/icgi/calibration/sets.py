@@ -147,15 +147,20 @@ def made(family: str, role: Role, k: int) -> Case:
     name = f"{family.replace(' ', '-')}-{role}-{k}"
 
     def load() -> Known:
-        seed = int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
-        rng = np.random.default_rng(seed)
-        parameters = _draw(rng)[family]()
-        generator = GENERATOR.get(family, family.removeprefix("large "))
-        model = FAMILIES[generator].sample(rng, **parameters)
+        model, rng = drawn_model(name, family)
         exact = infer(model, {}, JunctionTree(), Budget(), rng)
         return Known(model, {}, exact.probs)
 
     return Case(name, family, role, load)
+
+
+def drawn_model(name: str, family: str) -> tuple[FactorGraph, Generator]:
+    """Random model of a family by its name, and the stream that it was drawn from."""
+    seed = int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
+    rng = np.random.default_rng(seed)
+    parameters = _draw(rng)[family]()
+    generator = GENERATOR.get(family, family.removeprefix("large "))
+    return FAMILIES[generator].sample(rng, **parameters), rng
 
 
 def _labelled(stored: LabelledSet, roles: tuple[Role, ...]) -> Iterator[Case]:

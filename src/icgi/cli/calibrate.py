@@ -1,5 +1,6 @@
 """`icgi calibrate`: what an engine's answers are worth, measured where the truth is known."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -40,6 +41,16 @@ def run(
         float | None,
         typer.Option("--seconds", metavar="S", help="Time of an answer.", show_default="no limit"),
     ] = None,
+    most_seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--most-seconds",
+            metavar="S",
+            help="Give each answer a time of its own, from --seconds up to this: promises then "
+            "hold by the work that an answer is, on a busy machine too.",
+            show_default=False,
+        ),
+    ] = None,
     iterations: options.Iterations = None,
     toward: Annotated[
         str | None,
@@ -69,10 +80,16 @@ def run(
     from icgi.calibration import make
     from icgi.calibration.file import write
     from icgi.calibration.sets import cases
+    from icgi.engines import parse_engine
     from icgi.inference import Budget
 
     budget = Budget(iterations, options.positive_seconds(seconds))
-    making = make.Making(engine, source, budget, seed)
+    if most_seconds is not None and not budget.seconds < most_seconds < math.inf:
+        raise typer.BadParameter(
+            "give a number of seconds above that of --seconds", param_hint="--most-seconds"
+        )
+    parse_engine(engine)  # before any model is drawn
+    making = make.Making(engine, source, budget, seed, most_seconds)
     output.check_writable(out)
     kept = out.with_name(out.name + ".lines")
     todo = list(cases(source, ("tune", "calibrate"), share))

@@ -124,7 +124,7 @@ class TensorTrainElimination:
             status,
             _total([p.log_z for p in parts]),
             std_error=None if status is Status.EXACT else errors,
-            stats=_merged(parts),
+            stats=_merged(parts) | {"work": sum(clock.work)},
         )
 
     def batch(
@@ -269,6 +269,7 @@ class TensorTrainElimination:
             done: list[Attempt] = []
             for tried in self._attempts(layouts, pots, rank, clock):
                 done.append(tried)
+                clock.work.append(_cost(tried.layout, pots, rank) * len(tried.history) / _SPEED)
                 good = tried.sound and tried.last.spread <= self.spread
                 dense = tried.rounded if good else self.escalate and self.exact_entries > 0
                 if order is not None and dense:
@@ -346,7 +347,9 @@ class TensorTrainElimination:
             def run(rank: int, weight: float) -> Marginals:
                 budget = clock.budget.until(clock.deadline)
                 given = replace(leaf, rank=rank, env_weight=weight)
-                return infer(model, held, given, budget, rng)
+                answer = infer(model, held, given, budget, rng)
+                clock.work.append(answer.stats.get("work", 0.0))
+                return answer
 
             found = []
             for weight in sorted({self.env_weight, min(1.0, self.env_weight)}, reverse=True):
@@ -471,10 +474,12 @@ def _dense(model: FactorGraph, order: Order, clock: _Limits) -> Marginals | None
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Time and memory of one answer."""
+    """Time and memory of one answer, and what was done with them."""
 
     deadline: Deadline
     budget: Budget = field(default_factory=Budget)
+    # Passes so far, each in the core-seconds that an ordinary machine would need for it.
+    work: list[float] = field(default_factory=list)
 
     @property
     def spent(self) -> bool:

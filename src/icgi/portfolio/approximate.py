@@ -35,7 +35,14 @@ def _tempering(model: FactorGraph) -> ParallelTempering:
     wide = sum(len(scope) > 1 for scope in model.scopes)
     if 2 * wide > DENSE * model.n_variables:
         return ParallelTempering()
-    return ParallelTempering(threads=max(1, (os.cpu_count() or 1) - 1))
+    return ParallelTempering(threads=max(1, _cores() - 1))
+
+
+def _cores() -> int:
+    """Processors that this process may use, which can be fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 SIDE_BY_SIDE: Mapping[str, Callable[[FactorGraph], Engine]] = {

@@ -192,7 +192,10 @@ class Ladder:
             "expected_error": made.expected,
             "agreeing": float(len(made.agreeing)),
             "opposing": float(len(made.opposing)),
+            "work": sum(each.answer.stats.get("work", 0.0) for each in found.routes),
         }
+        apart, others = _others(found)
+        stats |= others
         words = [made.chosen.name]
         for names, verb in ((made.agreeing, "independently agree"), (made.opposing, "disagree")):
             if names:
@@ -202,9 +205,28 @@ class Ladder:
             made.status,
             route.log_z,
             std_error=np.where(route.probs > 0, made.error[:, None], 0.0),
+            deviation=apart,
             stats=stats,
             note="; ".join(words),
         )
+
+
+def _others(found: Found) -> tuple[FloatArray | None, dict[str, float]]:
+    """How far the next best route is from the chosen one (n), and accounts of every route.
+
+    A route without errors of its own is the next best only where no other is.
+    """
+    chosen, stats, gaps = found.combined.chosen, {}, {}
+    for route in found.routes:
+        stats[f"{route.name}_trusted"] = float(route.trusted)
+        if route.stated is not None:
+            stats[f"{route.name}_stated"] = float(route.stated.mean())
+        if route is not chosen:
+            gap = np.abs(route.answer.probs - chosen.answer.probs).max(1)
+            stats[f"{route.name}_apart"] = float(gap.mean())
+            order = math.inf if route.stated is None else float(route.stated.mean())
+            gaps[order] = gap
+    return (gaps[min(gaps)] if gaps else None), stats
 
 
 def _united(parts: Sequence[Component]) -> Component:
@@ -226,6 +248,7 @@ def assembled(
     """One answer from those of the parts; a part without one yet is uniform, and says nothing."""
     probs = np.zeros((model.n_variables, max(model.max_states, 1)))
     error = np.zeros_like(probs)
+    apart = np.zeros(model.n_variables)
     known = [a for a in answers if a is not None]
     for part, answer in zip(parts, answers, strict=True):
         width = part.model.max_states
@@ -237,6 +260,8 @@ def assembled(
         probs[part.variables, :width] = answer.probs
         if answer.std_error is not None:
             error[part.variables, :width] = answer.std_error
+        if answer.deviation is not None:
+            apart[part.variables] = answer.deviation
     waiting = len(known) < len(parts)
     status = max((a.status for a in known), key=_SEVERITY.index, default=Status.BUDGET_SPENT)
     if waiting:
@@ -250,6 +275,7 @@ def assembled(
         status,
         sums,
         std_error=error if not all(map(_is_exact, answers)) else None,
+        deviation=apart if any(a.deviation is not None for a in known) else None,
         stats=_stats(parts, answers, error) | {"exact_variables": float(exact)},
         note=_note(parts, answers),
     )
@@ -268,7 +294,8 @@ def _stats(
     found = dict(answer.stats) if answer is not None else {}
     if not all(map(_is_exact, answers)):
         found["expected_error"] = float(error.max(1).mean())
-    return found | {"parts": float(len(parts))}
+    work = sum(a.stats.get("work", 0.0) for a in answers if a is not None)
+    return found | {"parts": float(len(parts)), "work": work}
 
 
 def _note(parts: Sequence[Component], answers: Sequence[Marginals | None]) -> str:

@@ -41,6 +41,7 @@ SLOWEST_SWAP = 0.01  # a mean acceptance below this breaks the ladder in two
 BLOCK = 4096  # slots judged together: their batches fit into the processor's cache
 JUDGING = 2e-8  # seconds that a batch of one slot takes to be judged
 HOT_RHAT = 1.2  # hot end: replicas that differ more than this have not forgotten their past
+PACE = {True: 1e8, False: 2e7}  # neighbours looked at in a core-second: of spins, of anything else
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class ParallelTempering:
     √m, times Student's t over normal quantiles where the latter decides. CONVERGED means: no
     standard error above 0.05, split R-hat below 1.05 for every variable and for the log weight,
     round trips between both ends of the ladder in every ensemble, and no gap between its levels.
+    `work` counts sweeps, not time: a busy machine does less of it in the same seconds.
     `log_z` comes from Bennett's ratio between neighbours, anchored at λ = 0,
     where Z is the number of configurations; None where the ladder does not reach down to it, has a
     gap, or did not mix.
@@ -264,6 +266,7 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
         "round_trips": float(trips.sum()),
         "round_trips_min": float(trips.min()),
         "barrier": ladder.barrier(1.0 - swaps),
+        "work": _work(ensembles),
     }
     log_z = None
     if hottest > 0:
@@ -316,6 +319,13 @@ def _summary(ensembles: Ensembles) -> Summary:
         np.where(known, float(found.ess.max()), found.ess),
         found.moving | known,
     )
+
+
+def _work(ensembles: Ensembles) -> float:
+    """About how many core-seconds of an ordinary machine the sweeps are, however long they took."""
+    aim = ensembles.aim
+    looks = ensembles.sweeps * ensembles.levels * len(ensembles.members)
+    return looks * sum(map(len, aim.model.scopes)) / PACE[isinstance(aim.kernel, Spins)]
 
 
 def _hot_rhat(records: list[exchange.Record], kept: int) -> float:
