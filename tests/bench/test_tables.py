@@ -3,6 +3,7 @@
 import csv
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,14 @@ from icgi.bench import cases, references
 from icgi.bench.available import trouble
 from icgi.bench.render import grids_of, markdown, spreadsheet
 from icgi.bench.runner import Run, run_table
-from icgi.bench.table import SCALES
+from icgi.bench.table import SCALES, Case, References
 from icgi.bench.tables import TABLES
 from icgi.bench.tables.regimes import REGIMES
 from icgi.bench.tables.sizes import GROWING
 from icgi.cli import app
 from icgi.data.families import FAMILIES
-from icgi.data.jobs.job import Question
+from icgi.data.jobs.job import Question, perform
+from icgi.data.jobs.manifest import Manifest
 from icgi.data.jobs.run import Serial
 from icgi.data.splits import Draw, Role, stratified
 from icgi.errors import IcgiError
@@ -128,18 +130,50 @@ def test_rows_can_be_chosen(tmp_path: Path) -> None:
 def test_sampled_references_are_as_good_as_they_say_and_the_same_again() -> None:
     model = FAMILIES["sk"].sample(np.random.default_rng(3), n=12, beta=1.0, h=0.5)
     question = Question("sk", model)
-    settings = {"sweeps": 2000, "seconds": 60.0, "second": "ttve", "log2_table": 1.0}
-    settings["second_seconds"] = 20.0
-    line = references.made(question, **settings)
+    settings = References(sweeps=2000, seconds=60.0, others=("ttve", "pa"), log2_table=1.0)
     truth = icgi.marginals(model, engine="enumerate").probs
+    line = made(question, settings)
     assert line["method"] == "pt"
     assert np.abs(np.array(line["probs"]) - truth).sum(1).mean() < 5 * line["error"]
-    assert line["second_apart"] < 5 * line["error"]
+    assert {"ttve", "pa"} == set(line["others"])
+    assert line["others"]["ttve"]["apart"] < 5 * line["error"]
     assert line["apart"] > 0
-    assert references.made(question, **settings)["probs"] == line["probs"]
-    exact = references.made(question, **{**settings, "log2_table": 20.0})
+    assert made(question, settings)["probs"] == line["probs"]
+    exact = made(question, replace(settings, log2_table=20.0))
     assert (exact["method"], exact["error"]) == ("exact", 0.0)
     assert np.abs(np.array(exact["probs"]) - truth).max() < 1e-7
+
+
+def made(question: Question, settings: References) -> dict:
+    jobs = references.jobs(question, "row", settings)
+    lines = {part: perform(job, question).record for part, job in jobs.items()}
+    assert all(line["status"] != "failed" for line in lines.values())
+    found = references.combined(lines)
+    assert found is not None
+    return found
+
+
+def test_an_interrupted_reference_goes_on(tmp_path: Path) -> None:
+    model = FAMILIES["sk"].sample(np.random.default_rng(3), n=12, beta=1.0, h=0.5)
+    case = Case("sk", "row", lambda: Question("sk", model))
+    settings = References(sweeps=200, others=(), log2_table=1.0)
+    manifest = Manifest(tmp_path / "references.jsonl")
+    seen: list[dict] = []
+
+    def stop(line: dict) -> None:
+        seen.append(line)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        references.make_references([case], settings, manifest, Serial(), stop)
+    assert not references.of_cases(manifest, settings)
+    references.make_references([case], settings, manifest, Serial(), seen.append)
+    assert [line["part"] for line in seen] == ["exact", "pt 20261", "pt 20262"]
+    assert set(references.of_cases(manifest, settings)) == {"sk"}
+    assert not references.of_cases(manifest, replace(settings, sweeps=300))
+    ((_, question, _),) = references.with_references([case], settings, manifest)
+    assert question.reference is not None
 
 
 def test_render_writes_a_page_of_every_run(tmp_path: Path) -> None:

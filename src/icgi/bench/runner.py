@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from icgi import __version__
 from icgi.bench.available import identity, trouble
@@ -20,12 +19,24 @@ UNAVAILABLE = "not available"
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a complete run asks for; its seconds are those of one core, and at most that many."""
+
+    models: int
+    answers: int
+    answer_seconds: float
+    references: int  # models that come without
+    reference_seconds: float  # without those of references that turn out to be exact
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A table at a scale, and where its lines are."""
 
     table: Table
     scale_name: ScaleName
     folder: Path
+    most_seeds: int | None = None  # of the scale's, the first so many
 
     @property
     def scale(self) -> Scale:
@@ -39,8 +50,8 @@ class Run:
 
     @property
     def references(self) -> Manifest:
-        """Lines of references, shared by all tables of a scale."""
-        return Manifest(self.folder / f"references-{self.scale_name}.jsonl")
+        """Lines of references; each table has its own, so that tables can run side by side."""
+        return Manifest(self.folder / f"references-{self.table.name}-{self.scale_name}.jsonl")
 
     def cases(self, rows: tuple[str, ...] = ()) -> list[Case]:
         """Models of all rows, or of those whose name has one of the words."""
@@ -59,8 +70,23 @@ class Run:
         """Number of answers of a complete run, engines that are not available left out."""
         columns = [c for c in self.table.columns if not only or c.title in only]
         ready = [c for c in columns for e in c.engines if trouble(e) is None]
-        each = sum(len(self.scale.seeds) if c.random else 1 for c in ready)
-        return cases * each * len(self.scale.seconds)
+        return cases * sum(map(len, map(self.seeds, ready))) * len(self.scale.seconds)
+
+    def seeds(self, column: Column) -> tuple[int, ...]:
+        """Seeds that a column is asked with: one where nothing is random."""
+        most = self.most_seeds if column.random or column.trained else 1
+        return self.scale.seeds[:most]
+
+    def cost(self, only: tuple[str, ...] = (), rows: tuple[str, ...] = ()) -> Cost:
+        """Jobs and core-seconds of a complete run, before anything is run."""
+        cases, known = self.cases(rows), self.scale.references
+        bare = 0 if known is None else sum(case.load().reference is None for case in cases)
+        each = 0.0
+        if known is not None:
+            each = 2 * known.seconds + len(known.others) * known.other_seconds
+        answers = self.expected(len(cases), only)
+        spent = answers * math.fsum(self.scale.seconds) / len(self.scale.seconds)
+        return Cost(len(cases), answers, spent, bare, bare * each)
 
 
 def run_table(
@@ -94,9 +120,7 @@ def run_table(
 
 
 def _say(line: Line, say: Callable[[str], None]) -> None:
-    how = line.get("method", line.get("message", ""))
-    error = f", error {line['error']:.1e}" if "error" in line else ""
-    say(f"reference of {line['case']}: {how}{error}, {line['seconds']:.1f} s")
+    say(f"reference of {line['case']}: {line['part']} {line['status']}, {line['seconds']:.1f} s")
 
 
 def _note_missing(run: Run, columns: list[Column]) -> None:
@@ -124,10 +148,11 @@ def _todo(
             for engine in column.engines:
                 if trouble(engine) is not None:
                     continue
-                for seed in scale.seeds if column.random else scale.seeds[:1]:
+                for seed in run.seeds(column):
+                    own = f"{engine}{',' if ':' in engine else ':'}seed={seed}"
                     for seconds in scale.seconds:
                         settings = {
-                            "engine": engine,
+                            "engine": own if column.trained else engine,
                             "seed": seed,
                             "seconds": seconds if math.isfinite(seconds) else None,
                             "table_bytes": scale.memory,
@@ -135,12 +160,11 @@ def _todo(
                             **column.settings,
                         }
                         job = Job(column.work, question.digest, settings, f"{engine} {case.group}")
-                        yield job, question, _about(run, case, column, question, settings)
+                        words = {"engine": engine, "seed": seed, "asked": settings["seconds"]}
+                        yield job, question, _about(run, case, column, question) | words
 
 
-def _about(
-    run: Run, case: Case, column: Column, question: Question, settings: dict[str, Any]
-) -> Line:
+def _about(run: Run, case: Case, column: Column, question: Question) -> Line:
     model = question.model
     return {
         "table": run.table.name,
@@ -149,9 +173,6 @@ def _about(
         "digest": question.digest,
         "group": case.group,
         "column": column.title,
-        "engine": settings["engine"],
-        "seed": settings["seed"],
-        "asked": settings["seconds"],
         "variables": model.n_variables,
         **case.about,
         "version": __version__,

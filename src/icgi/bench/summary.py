@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from icgi.bench.cells import Entry, best, entries, reference_error, text
+from icgi.bench.references import of_cases
 from icgi.bench.runner import Run
 from icgi.bench.statistics import compare
 from icgi.bench.table import Row, number
@@ -156,28 +157,31 @@ def _tests(run: Run, answers: Sequence[Line]) -> Grid:
 
 def references(run: Run) -> list[Grid]:
     """How the references that were computed were obtained."""
-    named = {case.name: case.group for case in run.scale.cases()} if run.scale.references else {}
-    found = [line for line in run.references.finished().values() if line.get("case") in named]
-    if not found:
+    if run.scale.references is None:
         return []
-    rows = []
-    for line in found:
-        if "method" not in line:
-            rows.append((line["case"], "none", "–", "–", str(line.get("message", ""))[:120]))
-            continue
-        second = "–"
-        if "second" in line:
-            apart = line.get("second_apart")
-            gap = "" if apart is None else f" {apart:.1e} apart"
-            second = f"`{line['second']}` {line['second_status']}{gap}"
-        apart = f"{line['apart']:.1e}" if "apart" in line else "–"
-        rows.append((line["case"], line["method"], f"{line['error']:.1e}", apart, second))
+    found = of_cases(run.references, run.scale.references)
+    rows = [
+        (
+            case, line["method"], f"{line['error']:.1e}",
+            f"{line['apart']:.1e}" if "apart" in line else "–",
+            number(line.get("rhat"), 2),
+            "; ".join(_other(name, own) for name, own in line.get("others", {}).items()) or "–",
+        )
+        for case, line in found.items()
+    ]  # fmt: skip
+    if not rows:
+        return []
     return [
         Grid(
             "References",
-            ("model", "method", "standard error", "two runs apart", "second method"),
+            ("model", "method", "standard error", "two runs apart", "R-hat", "other methods"),
             tuple(rows),
             "Computed here where none is published: exact where that fits, else the mean of two "
             "runs of `pt` from different seeds. All distances are mean L1 over variables.",
         )
     ]
+
+
+def _other(engine: str, own: Line) -> str:
+    gap = "" if own["apart"] is None else f" {own['apart']:.1e} apart"
+    return f"`{engine}` {own['status']}{gap}"

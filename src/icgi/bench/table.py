@@ -48,6 +48,7 @@ class Column:
     title: str
     engines: tuple[str, ...]
     random: bool = False  # asked with every seed
+    trained: bool = False  # has weights of every seed, which are asked in turn
     claimed_as: str = ""  # the paper's column, where it has one
     work: str = WORK
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -68,8 +69,8 @@ class References:
 
     sweeps: int = 20_000  # of each run
     seconds: float = 3600.0  # after which a run is cut short, busy machine or not
-    second: str = "ttve"  # engine that is asked as well where the first is sampled
-    second_seconds: float = 30.0
+    others: tuple[str, ...] = ("ttve",)  # engines that are asked as well where it is sampled
+    other_seconds: float = 30.0
     log2_table: float = 26.0
 
 

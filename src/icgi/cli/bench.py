@@ -70,6 +70,24 @@ def run(
     again: Annotated[
         bool, typer.Option("--again", help="Try jobs once more that failed before.")
     ] = False,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            metavar="COUNT",
+            min=1,
+            help="Ask what is random, and networks, with the first COUNT seeds only.",
+            show_default="all",
+        ),
+    ] = None,
+    count: Annotated[
+        bool,
+        typer.Option(
+            "--count",
+            help="Run nothing; say how many answers there are to be, and "
+            "how many seconds of one core they take at most.",
+        ),
+    ] = False,
     show: Annotated[bool, typer.Option("--show", help="Run nothing; show what there is.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -93,7 +111,10 @@ def run(
     if out is not None:
         _writer(out)
         output.check_writable(out)
-    wanted = Run(TABLES[table], scale, folder)
+    wanted = Run(TABLES[table], scale, folder, seeds)
+    if count:
+        _count(wanted, tuple(method or ()), tuple(row or ()))
+        return
     if not show:
         _run(wanted, tuple(method or ()), tuple(row or ()), workers, cluster, again, quiet)
     if out is not None:
@@ -132,6 +153,15 @@ def _run(
                 f"{watch.count} answers are kept; the same command goes on from here", quiet
             )
             raise
+
+
+def _count(wanted: "Run", only: tuple[str, ...], rows: tuple[str, ...]) -> None:
+    cost = wanted.cost(only, rows)
+    typer.echo(
+        f"{wanted.table.name} ({wanted.scale_name}): {cost.models} models, {cost.answers} answers "
+        f"of at most {cost.answer_seconds:,.0f} core-seconds; {cost.references} references of at "
+        f"most {cost.reference_seconds:,.0f}, less where they are exact"
+    )
 
 
 def _show(wanted: "Run") -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
 
 import numpy as np
@@ -126,18 +126,24 @@ def components(model: FactorGraph) -> list[Component]:
 def absorb(model: FactorGraph) -> FactorGraph:
     """Multiply every factor into a factor whose scope contains its own, smallest table first."""
     order = sorted(range(model.n_factors), key=lambda f: (-len(model.scopes[f]), f))
-    hosts: dict[int, list[int]] = {}  # variable -> kept factors that contain it
+    hosts: dict[int, list[int]] = {}  # variable -> kept factors of more variables that contain it
     tables: dict[int, FloatArray] = {}
-    for f in order:
-        scope = model.scopes[f]
-        candidates = _hosts(scope, hosts, tables, model)
-        if candidates:
-            host = min(candidates, key=lambda g: tables[g].size)
-            tables[host] = np.asarray(tables[host] + _aligned(model, f, model.scopes[host]))
-            continue
-        tables[f] = model.log_tables[f]
-        for i in scope:
-            hosts.setdefault(i, []).append(f)
+    for _, group in groupby(order, key=lambda f: len(model.scopes[f])):
+        twins: dict[frozenset[int], int] = {}  # kept factors of this many variables
+        for f in group:
+            scope = model.scopes[f]
+            candidates = _hosts(scope, hosts, tables, model)
+            if (twin := twins.get(frozenset(scope))) is not None:
+                candidates.append(twin)
+            if candidates:
+                host = min(candidates, key=lambda g: tables[g].size)
+                tables[host] = np.asarray(tables[host] + _aligned(model, f, model.scopes[host]))
+            else:
+                tables[f] = model.log_tables[f]
+                twins[frozenset(scope)] = f
+        for f in twins.values():
+            for i in model.scopes[f]:
+                hosts.setdefault(i, []).append(f)
     kept = sorted(tables)
     for f in kept:
         tables[f].flags.writeable = False

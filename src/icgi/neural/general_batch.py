@@ -88,6 +88,7 @@ def pair_form(
     """
     alive = propagate(model, all_states(model)) if alive is None else alive
     reduced = _absorbed(restrict(model, alive))
+    check(deadline)
     lowest = -FLOOR - max((_range(t) for t in reduced.log_tables), default=0.0)
     cards = [int(c) for c in reduced.cards]
     unary = [np.zeros(c) for c in cards]

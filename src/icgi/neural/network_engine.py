@@ -69,7 +69,8 @@ def network_marginals(
         alive = possible_states(model, deadline)
         answers[k] = _known_before(model, unary_beliefs(model, alive))
         try:
-            jobs.append(_job(network, name, k, prepared_model(network, model, alive), budget))
+            part = prepared_model(network, model, alive, deadline)
+            jobs.append(_job(network, name, k, part, budget))
         except OutOfTime:
             continue
     # padding counts as a step of an elimination that ends early
@@ -85,9 +86,11 @@ def network_marginals(
     return [answers[k] for k in range(len(models))]
 
 
-def prepared_model(network: Any, model: FactorGraph, alive: np.ndarray) -> Prepared:
+def prepared_model(
+    network: Any, model: FactorGraph, alive: np.ndarray, deadline: Deadline | None = None
+) -> Prepared:
     """Lists of a model as the network takes them."""
-    return prepared(model, alive, network.pairwise)
+    return prepared(model, alive, network.pairwise, deadline)
 
 
 def _job(network: Any, name: str, number: int, part: Prepared, budget: Budget) -> _Job:

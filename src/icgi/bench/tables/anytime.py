@@ -43,7 +43,7 @@ TABLE = Table(
         ),
         "small": Scale(
             partial(_cases, 100, 200, 6, True), _rows(100, 200, 6), seconds=(0.3, 1.0, 3.0, 10.0),
-            references=References(sweeps=50_000),
+            references=References(100_000, 100.0),
         ),
         "paper": Scale(
             partial(_cases, 500, 1000, 12, True), _rows(500, 1000, 12),

@@ -63,7 +63,7 @@ TABLE = Table(
     scales={
         "smoke": _scale(20.0, n=(20, 40), sk=(8, 12), width=(2, 3), states=(2, 3)),
         "small": _scale(
-            20.0,
+            10.0,
             n=(100, 300, 1000, 3000),
             sk=(25, 50, 100, 200),
             width=(6, 8, 10, 12),

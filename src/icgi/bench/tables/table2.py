@@ -80,7 +80,6 @@ def _rows(sk: tuple[int, ...], ea2d: int, ea3d: int, proteins: str) -> tuple[Row
 
 
 _SMOKE = ((8, 9, 10, 12), 4, 2)
-_SMALL = ((50, 100, 150, 200), 20, 6)
 _PAPER = ((100, 200, 500, 1000), 50, 12)
 _CHAINS = "21 models of OpenGM; these are other side chains, with exact references"
 
@@ -100,10 +99,12 @@ TABLE = Table(
             references=References(sweeps=500),
         ),
         "small": Scale(
-            partial(_cases, *_SMALL, 3, 5),
-            _rows(*_SMALL, _CHAINS),
+            partial(_cases, *_PAPER, 3, 5),
+            _rows(*_PAPER, _CHAINS),
             seconds=(5.0,),
-            references=References(sweeps=100_000),
+            seeds=SEEDS,
+            references=References(100_000, 100.0, ("pa", "ttve"), 25.0),
+            memory=2**33,
         ),
         "paper": Scale(
             partial(_cases, *_PAPER, 5, 28),

@@ -48,7 +48,7 @@ TABLE = Table(
     ),
     scales={
         "smoke": Scale(partial(_cases, 10, 1), _ROWS, (0.2,), references=References(500)),
-        "small": Scale(partial(_cases, 50, 5), _ROWS, (20.0,), references=References()),
+        "small": Scale(partial(_cases, 50, 4), _ROWS, (5.0,), references=References(20_000, 30.0)),
         "paper": Scale(
             partial(_cases, 200, 20), _ROWS, (60.0,), SEEDS, References(200_000, 3600.0)
         ),

@@ -87,7 +87,7 @@ TABLE = Table(
             partial(_all, 8, 2, 4, 2, True), _ROWS, (0.1,), references=References(500)
         ),
         "small": Scale(
-            partial(_all, 40, 4, 20, 10), _ROWS, (5.0,), references=References()
+            partial(_all, 40, 4, 20, 10), _ROWS, (3.0,), references=References(20_000, 20.0, ())
         ),
         "paper": Scale(
             partial(_all, 200, 8, 100, 50), _ROWS, (60.0,), references=References(200_000, 3600.0)

@@ -70,7 +70,8 @@ TABLE = Table(
     scales={
         "smoke": Scale(_stand_ins, _ROWS, seconds=(0.1,), references=None),
         "small": Scale(
-            _listed, _ROWS, seconds=(20.0,), references=References(log2_table=27.0)
+            _listed, _ROWS, seconds=(20.0,),
+            references=References(200_000, 60.0, log2_table=27.0),
         ),
         "paper": Scale(
             _listed, _ROWS, seconds=(20.0, 1200.0),
