@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from icgi.data.jobs.job import FAILED, Bundle, Job, Result, cores, perform
+from icgi.data.jobs.job import FAILED, Bundle, Job, Result, perform, processors
 
 TRIES = 2  # of a job whose worker ended: the machine may have been short of memory for a moment
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -38,7 +38,7 @@ class Processes:
                 for worker in running:
                     if not worker.left and (bundle := next_bundle()) is not None:
                         worker.give(bundle)
-                while len(running) < (self.workers or cores()):
+                while len(running) < (self.workers or processors()):
                     if (bundle := next_bundle()) is None:
                         break
                     running.append(_Worker.start())
