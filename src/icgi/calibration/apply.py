@@ -266,8 +266,8 @@ def _compared(
 
 def _unlike(answer: Answer, like: Likeness) -> Guarantee:
     why = like.outside or sentences.unfamiliarity(like.unfamiliar)
-    said = sentences.DOUBTING if like.doubting else sentences.UNLIKE
-    refusal = said.format(why=why, nearest=like.nearest)
+    sentence = sentences.DOUBTING if like.doubting else sentences.UNLIKE
+    refusal = sentence.format(why=why, nearest=like.nearest)
     return _none(answer, refusal, like.unfamiliar, like.nearest)
 
 

@@ -55,12 +55,12 @@ class Making:
             "weights": weights_digest(found),
             "version": __version__,
             "set": self.source,
-            "budget": told(self.budget),
+            "budget": budget_fields(self.budget),
             "seed": self.seed,
         }
 
 
-def told(budget: Budget) -> dict[str, float | None]:
+def budget_fields(budget: Budget) -> dict[str, float | None]:
     """Budget as JSON can hold it."""
     seconds = budget.seconds if np.isfinite(budget.seconds) else None
     return {"seconds": seconds, "iterations": budget.iterations}

@@ -38,7 +38,7 @@ def combined(
     likely: Sequence[str],
     excluded: Sequence[str],
 ) -> "Findings":
-    """Findings of a file and of the options; what is said twice has to agree."""
+    """Findings of a file and of the options; what is given twice has to agree."""
     from icgi.model.findings import Findings, resolve
     from icgi.model.formats.evidence import read_findings
 

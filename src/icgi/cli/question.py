@@ -165,11 +165,11 @@ def answer(
     ahead: "Forecast",
     budget: "Budget",
     seed: int,
-    heard: "Callable[[Answer], None] | None" = None,
+    on_answer: "Callable[[Answer], None] | None" = None,
 ) -> "Answer":
     """Run the engine as it was forecast, in the time that is left.
 
-    `heard` is given every complete answer of an engine that improves on its own.
+    `on_answer` is given every complete answer of an engine that improves on its own.
     """
     from icgi import clock
     from icgi.answer import Answer
@@ -189,9 +189,9 @@ def answer(
 
     run = engine.along(ahead) if isinstance(engine, Foreseeing) else engine
     left = budget.until(question.deadline)
-    told = None if heard is None else (lambda found: heard(whole(found)))
+    forward = None if on_answer is None else (lambda found: on_answer(whole(found)))
     try:
-        return whole(ask(question.conditioned, run, left, generator(seed), told))
+        return whole(ask(question.conditioned, run, left, generator(seed), forward))
     except EvidenceError as error:
         raise contradiction(question.model, question.findings, error) from error
 

@@ -528,9 +528,9 @@ def _rough(pots: Potentials, clock: _Limits, share: float = 1.0) -> Marginals:
 
     Takes at most a share of the time that is left.
     """
-    heard = not (pots.wide or clock.spent)
+    messages = not (pots.wide or clock.spent)
     probs, at_rest = message_marginals(pots, clock.deadline.share(share))
-    way = ("fixed point" if at_rest else "messages") if heard else "unary"
+    way = ("fixed point" if at_rest else "messages") if messages else "unary"
     band = standard_errors(Signals(way, probs))
     return Marginals(probs, Status.BUDGET_SPENT, std_error=band, stats={"passes": 0.0})
 
