@@ -1,4 +1,4 @@
-"""What a table shows: one grid per row of the paper, methods below each other, then the tests."""
+"""Contents of a printed table: one grid per row of the paper, then the statistical tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

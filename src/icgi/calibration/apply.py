@@ -1,4 +1,4 @@
-"""What is promised about one answer: sets, bands, and the sentences that say so.
+"""Guarantees for one answer: sets, bands, and the sentences that state them.
 
 Exact answers need no calibration. Otherwise the model is compared with the calibration models.
 Where it is like those of its structure, thresholds hold in all of its groups; where it is not,

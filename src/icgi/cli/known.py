@@ -1,4 +1,4 @@
-"""What is known about variables, as the command line says it: observed, likely, excluded."""
+"""Options for what is known about variables: observed, likely, excluded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A question as the verbs hold it: model and evidence, the cost of exact inference, the answer."""
+"""A question of a command: model and evidence, the cost of exact inference, the answer."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""`ttve`: variable elimination with tensor-train factors, and an honest word on its own error."""
+"""`ttve`: variable elimination with tensor-train factors, and an estimate of its own error."""
 
 from __future__ import annotations
 

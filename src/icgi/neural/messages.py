@@ -1,4 +1,4 @@
-"""Belief propagation on the networks' own batches, as their input and as what they fall back on."""
+"""Belief propagation on the networks' own batches: their input and their fallback."""
 
 import torch
 from torch import Tensor

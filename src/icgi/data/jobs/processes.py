@@ -1,4 +1,4 @@
-"""Processes on this machine, each on its own: one that dies takes nothing of the others along."""
+"""Jobs in worker processes of this machine; one that dies takes only its own job along."""
 
 import multiprocessing
 import os
