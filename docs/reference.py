@@ -4,6 +4,7 @@ python docs/reference.py
 """
 
 import ast
+import html
 import importlib
 import inspect
 import re
@@ -167,7 +168,7 @@ def _fields(node: ast.ClassDef, lines: Sequence[str]) -> str:
     rows = []
     for item in node.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            name, text = item.target.id, ast.unparse(item.annotation)
+            name, text = item.target.id, ast.unparse(item.annotation).strip("'")
             text += f" = {ast.unparse(item.value)}" if item.value is not None else ""
         elif isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
             name, text = item.targets[0].id, ast.unparse(item.value)
@@ -205,9 +206,23 @@ def _prose(text: str) -> str:
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
-        cells = [" ".join(cell.split()).replace("|", "\\|") for cell in row]
+        cells = [_cell(" ".join(cell.split())) for cell in row]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    """Text for a cell of a table; code with a bar is HTML, for sites disagree about escapes."""
+    parts = re.split(r"`([^`]*)`", text)
+    for k, part in enumerate(parts):
+        if k % 2:
+            marked = (
+                f"<code>{html.escape(part, quote=False)}</code>" if "|" in part else f"`{part}`"
+            )
+            parts[k] = marked.replace("|", "&#124;")
+        else:
+            parts[k] = part.replace("|", "\\|")
+    return "".join(parts)
 
 
 def _escaped(text: str) -> str:
