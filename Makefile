@@ -41,8 +41,10 @@ bench: $(STAMP)  ## exact answers and speed against peers; set ICGI_DATA to the 
 	$(BIN)/python benchmarks/ttve.py
 	$(BIN)/python benchmarks/neural.py
 
-docs: $(STAMP)  ## the list of files, the picture in the README, and the site in site/
+docs: $(STAMP)  ## the list of files, the reference, the pictures, and the site in site/
 	$(BIN)/python docs/layout.py
+	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/figures/which_engine.py
 	$(BIN)/python docs/figures/terminal.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
             line = answer(instance, model, evidence, engine, options.seconds)
             with (COMPARED if instance.has_reference else OTHERS).open("a") as file:
                 file.write(json.dumps(line) + "\n")
-            print(f"{instance.name:<22}{engine:<18}", told(line), flush=True)
+            print(f"{instance.name:<22}{engine:<18}", brief(line), flush=True)
 
 
 def warm_up(engines: list[str]) -> None:
@@ -111,7 +111,7 @@ def padded(rows: list, width: int) -> np.ndarray:
     return full
 
 
-def told(line: dict) -> str:
+def brief(line: dict) -> str:
     if line["status"] in ("refused", "crashed"):
         return f"{line['status']}: {line['why']}"
     error = f"MAE {line['mae']:.4f}  max {line['max']:.4f}  " if "mae" in line else ""

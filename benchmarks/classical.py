@@ -26,7 +26,7 @@ import numpy as np
 
 import icgi
 from icgi.approx import mean_field, messages
-from icgi.approx.core import compile_models, initial_state, reweight
+from icgi.approx.flat import compile_models, initial_state, reweight
 from icgi.approx.mean_field_sweeps import ascend
 from icgi.approx.support import supported
 from icgi.approx.trbp import appearance
@@ -75,8 +75,8 @@ def best(sweeps: Callable[[], int]) -> float:
 
 def ours(model: icgi.FactorGraph) -> dict[str, float]:
     """Milliseconds per sweep of each of our engines."""
-    core = compile_models([model])
-    trees = reweight(core, appearance(core, [np.random.default_rng(0)]))
+    flat = compile_models([model])
+    trees = reweight(flat, appearance(flat, [np.random.default_rng(0)]))
     endless, go = np.array([10**9]), np.zeros(1, np.uint8)
 
     def passing(which, schedule: int) -> Callable[[], int]:
@@ -88,14 +88,14 @@ def ours(model: icgi.FactorGraph) -> dict[str, float]:
         return run
 
     def ascending() -> int:
-        q, made = mean_field.starting_point(core, [np.random.default_rng(0)]), np.zeros(1, np.int64)
+        q, made = mean_field.starting_point(flat, [np.random.default_rng(0)]), np.zeros(1, np.int64)
         soft, rest = np.array([mean_field.SOFT]), np.array([np.inf])
-        ascend(core, q, soft, 0.0, endless, 60, 0, 1, made, rest, go)
+        ascend(flat, q, soft, 0.0, endless, 60, 0, 1, made, rest, go)
         return int(made[0])
 
     return {
-        "lbp, flooding": best(passing(core, messages.FLOODING)),
-        "lbp, sequential": best(passing(core, messages.SEQUENTIAL)),
+        "lbp, flooding": best(passing(flat, messages.FLOODING)),
+        "lbp, sequential": best(passing(flat, messages.SEQUENTIAL)),
         "trbp, sequential": best(passing(trees, messages.SEQUENTIAL)),
         "mf": best(ascending),
     }

@@ -188,7 +188,7 @@ def run(options: argparse.Namespace) -> None:
             done.append(line)
             with LINES.open("a") as file:
                 file.write(json.dumps(line) + "\n")
-            print(f"{name:<24}{engine:<8}", told(line), flush=True)
+            print(f"{name:<24}{engine:<8}", summary(line), flush=True)
     print(*table([x for x in lines() if x["set"] == options.set]), sep="\n")
 
 
@@ -202,7 +202,7 @@ def warm_up(engines: list[str]) -> None:
             icgi.marginals(model, engine=engine, budget=icgi.Budget(iterations=50))
 
 
-def told(line: dict) -> str:
+def summary(line: dict) -> str:
     if not line.get("pairs"):
         return line["status"] + " " + line.get("why", "")
     return (

@@ -104,9 +104,9 @@ def measure(solver: str, name: str, limit: float) -> dict:
         )
     except subprocess.TimeoutExpired:
         return line | {"problem": "timeout"}
-    for told in done.stdout.splitlines():
-        if told.startswith(RESULT):
-            return line | json.loads(told[len(RESULT) :])
+    for line_out in done.stdout.splitlines():
+        if line_out.startswith(RESULT):
+            return line | json.loads(line_out[len(RESULT) :])
     return line | {"problem": problem(done)}
 
 

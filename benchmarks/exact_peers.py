@@ -111,8 +111,8 @@ def solve_dwave(model, evidence):
     sampler = TreeDecompositionSampler()
 
     def run():
-        told = sampler.sample(quadratic, beta=1.0, num_reads=1, marginals=True, seed=0).info
-        up = told["variable_marginals"]
+        info = sampler.sample(quadratic, beta=1.0, num_reads=1, marginals=True, seed=0).info
+        up = info["variable_marginals"]
         free = [i for i in up if conditioned.model.cards[i] == 2]
         return spread(conditioned, {i: np.array([1 - up[i], up[i]]) for i in free})
 

@@ -196,7 +196,7 @@ def counted_line(name: str, model: FactorGraph) -> tuple[Line, np.ndarray | None
         return line, None
     line["classes"] = len(counted.counted)
     line["counted"] = sum(counted.counted)
-    line["private"] = len(counted.core.steps)
+    line["private"] = len(counted.remainder.steps)
     line["bits after"] = round(width(counted.model).log2_table, 1)
     run = lambda: counted.spread(  # noqa: E731
         JunctionTree()(counted.model, BUDGET, np.random.default_rng(0))

@@ -17,7 +17,7 @@ import numpy as np
 
 from icgi.data.collection import data_folder, instances
 from icgi.data.families import FAMILIES
-from icgi.elimination import peel
+from icgi.elimination import pre_elimination
 from icgi.elimination.engine import TensorTrainElimination
 from icgi.exact.junction_tree import solve
 from icgi.inference import Budget, infer
@@ -68,7 +68,7 @@ def run() -> None:
             continue
         free = [i for i in range(model.n_variables) if i not in evidence]
         for way, neighbours in WAYS.items():
-            peel._NEIGHBOURS = neighbours
+            pre_elimination._NEIGHBOURS = neighbours
             engine = TensorTrainElimination(
                 rank, exact_entries=0, escalate=False, halving=False, samples=0,
                 steps=None if neighbours else 0,

@@ -163,7 +163,7 @@ ENGINES = ("lbp", "pt", "ttve", "auto")
 SURE = 0.05  # chance of a flag where the promise is kept
 
 
-def said(lines: Sequence[dict], alpha: float, promised: bool = True) -> list[dict]:
+def promised_lines(lines: Sequence[dict], alpha: float, promised: bool = True) -> list[dict]:
     """Answers that were given a promise at a level (or would have been)."""
     return [x for x in lines if str(alpha) in x and (x["kind"] != "none" or not promised)]
 
@@ -224,7 +224,7 @@ def coverage_table(engine: str, lines: Sequence[dict], made: Calibration) -> lis
         refused = np.mean([x["kind"] == "none" for x in answered])
         parts = []
         for alpha in ALPHAS:
-            chosen = said(answered, alpha)
+            chosen = promised_lines(answered, alpha)
             if len(chosen) < 3:
                 parts += ["–", "–"]
                 continue
@@ -250,7 +250,7 @@ def outside_table(engine: str, lines: Sequence[dict], made: Calibration) -> list
             name = "real models" if line["family"].startswith("real") else line["family"]
             grouped[name].append(line)
     for name, answered in sorted(grouped.items()):
-        measured = said(answered, 0.1, promised=False)
+        measured = promised_lines(answered, 0.1, promised=False)
         failing = [x for x in measured if not kept(x, 0.1)]
         counts = np.array([
             len(answered), sum(x["kind"] == "none" for x in answered), len(failing),
@@ -264,7 +264,7 @@ def outside_table(engine: str, lines: Sequence[dict], made: Calibration) -> list
 
 def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
     """Median half-width at 90 %, against bands whose scale is each model's true mean error."""
-    chosen = [x for x in said(lines, 0.1) if x["family"] in set(made.families)]
+    chosen = [x for x in promised_lines(lines, 0.1) if x["family"] in set(made.families)]
     ours = np.array([x["0.1"][3] for x in chosen])
     calibration = [
         x for x in lines_of(RESULTS / f"calibrate-{engine}.jsonl")[1:]
@@ -301,9 +301,9 @@ def metrics_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
     chosen = [x for x in lines if "mae" in x and x["family"] in set(made.families)]
     top = calibration_error(np.sum([x["top"] for x in chosen], 0))
     each = calibration_error(np.sum([x["class"] for x in chosen], 0))
-    sets = [x["0.1"][1] for x in said(chosen, 0.1)]
+    sets = [x["0.1"][1] for x in promised_lines(chosen, 0.1)]
     coverage = defaultdict(list)
-    for x in said(chosen, 0.1):
+    for x in promised_lines(chosen, 0.1):
         coverage[x["family"]].append(x["0.1"][0])
     worst = worst_group(coverage)
     return (
@@ -540,8 +540,8 @@ def draw(every: dict[str, list[dict]]) -> None:
         top = top[top[:, 0] >= 20]
         left.plot(top[:, 1] / top[:, 0], top[:, 2] / top[:, 0], "o-", ms=4, label=engine)
         levels = [1 - a for a in ALPHAS]
-        bands = [np.mean([kept(x, a) for x in said(chosen, a)]) for a in ALPHAS]
-        sets = [np.mean([x[str(a)][0] for x in said(chosen, a)]) for a in ALPHAS]
+        bands = [np.mean([kept(x, a) for x in promised_lines(chosen, a)]) for a in ALPHAS]
+        sets = [np.mean([x[str(a)][0] for x in promised_lines(chosen, a)]) for a in ALPHAS]
         (line,) = right.plot(levels, bands, "o-", label=f"{engine}, bands")
         right.plot(levels, sets, "s--", color=line.get_color(), label=f"{engine}, sets")
     for axes, low in ((left, 0.4), (right, 0.75)):

@@ -90,9 +90,9 @@ def test_cells_that_look_like_formulas_are_text(tmp_path) -> None:
 
 def test_pages_show_control_characters_instead_of_sending_them() -> None:
     answer = renamed(made(), "a\x1b[2J<b>", "\u202eb")
-    for told in (answer._repr_html_(), page(answer, "model\x07")):
-        assert not any(ch in told for ch in "\x1b\u202e\x07")
-        assert "a\\x1b[2J&lt;b&gt;" in told
+    for page_text in (answer._repr_html_(), page(answer, "model\x07")):
+        assert not any(ch in page_text for ch in "\x1b\u202e\x07")
+        assert "a\\x1b[2J&lt;b&gt;" in page_text
 
 
 def test_a_folder_is_not_a_file(tmp_path) -> None:

@@ -47,13 +47,13 @@ def test_answers_are_indexed_by_name_and_number() -> None:
 
 
 def test_evidence_that_is_almost_right_is_explained_by_names() -> None:
-    for evidence, told in (
+    for evidence, message in (
         ({"gras": "wet"}, r"unknown variable 'gras' \(did you mean 'grass'\?\)"),
         ({"grass": "wett"}, r"grass the unknown state 'wett' \(did you mean 'wet'\?\); its .* dry"),
         ({"grass": 2}, r"variable grass the state 2, but it has states 0 to 1 \(dry, wet\)"),
         ({7: "wet"}, "names variable 7"),
     ):
-        with pytest.raises(icgi.EvidenceError, match=told):
+        with pytest.raises(icgi.EvidenceError, match=message):
             icgi.marginals(sprinkler(), evidence)
 
 

@@ -60,9 +60,9 @@ def test_the_table_holds_the_numbers() -> None:
     assert [row[0] for row in rows] == [answer.model.names[i] for i in answer.by_uncertainty()]
     for row in rows:
         i = answer.model.names.index(row[0])
-        said = dict(part.split(": ") for part in row[3].split(", "))
+        bars = dict(part.split(": ") for part in row[3].split(", "))
         for state, p in zip(answer.model.states[i], answer[i], strict=True):
-            assert float(said[state]) == pytest.approx(p, abs=5e-5)
+            assert float(bars[state]) == pytest.approx(p, abs=5e-5)
         assert row[4] == ("observed" if row[0] == "Rain" else f"{answer.entropy()[i]:.3f}")
 
 

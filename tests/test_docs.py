@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import zoo
+from icgi.cli.engines import describe
 from icgi.engines import ENGINES
 from icgi.errors import UnsupportedModelError
 from icgi.inference import Status
@@ -22,8 +23,40 @@ def test_the_skeleton_engine_keeps_the_contract() -> None:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_every_engine_is_in_the_readme(name: str) -> None:
-    assert f"| `{name}` |" in (ROOT / "README.md").read_text()
+def test_every_engine_is_listed_and_has_a_page_to_finish(name: str) -> None:
+    assert f"| `{name}` |" in (ROOT / "docs" / "engines" / "index.md").read_text()
+    page = (ROOT / "docs" / "engines" / f"{name}.md").read_text()
+    assert f"--engine {name}" in page
+    for part in ("What it is for", "What its status says", "What it costs"):
+        assert f"\n| **{part}** | " in page
+    found = describe(name)
+    assert found is not None
+    for option in found.options:
+        assert f"`{option.name}`" in page, f"docs/engines/{name}.md does not explain {option.name}"
+
+
+def test_the_readme_is_short_and_its_example_runs() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 800
+    (example,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    names: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    for name, found in (("answer", "0.508"), ("seen", "0.175")):
+        assert f"{names[name]['Rain']['yes']:.3f}" == found  # type: ignore[index]
+        assert found in example
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_python_in_the_docs_compiles(page: Path) -> None:
+    """Guides are run by test_guides and queries/test_two_guides; start.md is, too."""
+    if page.parent.name != "reference":  # signatures, made from the source
+        for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S):
+            compile(block, str(page), "exec")
+
+
+def test_the_picture_of_engines_has_the_numbers_of_the_docs() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "figures" / "which_engine.py"))["picture"]()
+    assert (ROOT / "docs" / "figures" / "which_engine.svg").read_text() == made, "make docs"
 
 
 @pytest.mark.parametrize(
@@ -50,6 +83,12 @@ def test_the_glossary_is_in_order_and_knows_every_status() -> None:
 def test_the_list_of_files_is_up_to_date() -> None:
     layout = runpy.run_path(str(ROOT / "docs" / "layout.py"))
     assert layout["section"](ROOT) in (ROOT / "docs" / "architecture.md").read_text(), "make docs"
+
+
+def test_the_reference_is_up_to_date() -> None:
+    pages = runpy.run_path(str(ROOT / "docs" / "reference.py"))["pages"]()
+    for name, text in pages.items():
+        assert (ROOT / "docs" / "reference" / name).read_text() == text, "python docs/reference.py"
 
 
 def test_every_page_of_the_docs_is_in_the_navigation() -> None:

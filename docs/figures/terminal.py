@@ -68,9 +68,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for command in COMMANDS:
             console.print(Text(f"$ {command}", style="bold green"))
-            told = printed(command, folder)
+            text = printed(command, folder)
             if not command.startswith(SILENT):
-                console.print(Text.from_ansi(told.strip("\n")))
+                console.print(Text.from_ansi(text.strip("\n")))
                 console.print()
     path = Path(__file__).with_suffix(".svg")
     console.save_svg(str(path), title="icgi")

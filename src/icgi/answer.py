@@ -1,4 +1,4 @@
-"""The answer a person holds: marginals together with the model's names, ready to print or save."""
+"""The answer with the model's names, ready to print or save."""
 
 import hashlib
 import json

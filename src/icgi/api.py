@@ -170,7 +170,7 @@ def marginals(
     engine: str | Engine = "auto",
     budget: Budget | None = None,
     seed: int | Generator | None = 0,
-    heard: Callable[[Answer], None] | None = None,
+    on_answer: Callable[[Answer], None] | None = None,
     *,
     likelihood: GivenLikelihood = None,
     exclude: GivenExclusion = None,
@@ -188,7 +188,7 @@ def marginals(
         {variable: state or states} that are impossible.
     engine
         A name with options, such as ``"lbp:damping=0.5"``, or a settings object.
-    heard
+    on_answer
         Called with every complete answer of an engine that improves on its own (`auto`).
     """
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
@@ -212,10 +212,10 @@ def marginals(
             promise=promised_of,
         )
 
-    told = None if heard is None else (lambda found: heard(whole(found)))
+    forward = None if on_answer is None else (lambda found: on_answer(whole(found)))
     entered = enter(model, findings)
     try:
-        return whole(infer(entered, findings.observed, chosen, given, generator(seed), told))
+        return whole(infer(entered, findings.observed, chosen, given, generator(seed), forward))
     except EvidenceError as error:
         raise explained(model, findings, error, given) from error
 

@@ -118,9 +118,9 @@ def ising_batch(
             raise ModelFormatError(
                 f"couplings of shape {J.shape} for {len(pairs)} edges; give b × e"
             )
-    said = [n_matrix] if edges is None else []
+    counts = [n_matrix] if edges is None else []
     h = np.asarray(0.0) if fields is None else _array(fields, "the fields")
-    n = _count(pairs, *said, *h.shape[-1:])
+    n = _count(pairs, *counts, *h.shape[-1:])
     scale = _scale(beta, len(J))
     site = _whole_shape(h, (len(J), n), "fields")[..., None] * _SPIN  # b n k
     tables = J[..., None] * _PAIR  # b e 4
@@ -220,13 +220,13 @@ def _edges(given: ArrayLike) -> IntArray:
     return whole
 
 
-def _count(edges: IntArray, *said: int) -> int:
+def _count(edges: IntArray, *counts: int) -> int:
     """Number of variables, on which everything given agrees."""
     least = int(edges.max(initial=-1)) + 1
-    n = said[0] if said else least
-    if n < least or (set(said) != {n} and said):
+    n = counts[0] if counts else least
+    if n < least or (set(counts) != {n} and counts):
         raise ModelFormatError(
-            f"fields and couplings are of different numbers of variables: {[*said, least]}"
+            f"fields and couplings are of different numbers of variables: {[*counts, least]}"
         )
     return n
 

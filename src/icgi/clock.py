@@ -60,7 +60,7 @@ def paused() -> bool:
 
 
 class Part:
-    """A part of the work that can be told to stop; parts within it stop with it."""
+    """A part of the work that can be asked to stop; parts within it stop with it."""
 
     def __init__(self, whole: "Part | None" = None) -> None:
         self._whole = whole
@@ -68,7 +68,7 @@ class Part:
 
     @property
     def stopped(self) -> bool:
-        """Whether this part, or one that it belongs to, was told to stop."""
+        """Whether this part, or one that it belongs to, was asked to stop."""
         return self._stop.is_set() or (self._whole is not None and self._whole.stopped)
 
     def stop(self) -> None:
@@ -94,7 +94,7 @@ def request_stop() -> None:
 
 
 def stop_requested() -> bool:
-    """Whether somebody asked to stop and the run that heard it has not ended."""
+    """Whether somebody asked to stop and the run has not ended yet."""
     return _ALL.stopped
 
 

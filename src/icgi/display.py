@@ -89,15 +89,15 @@ def _known_errors(
 
 def _summary(answer: "Answer") -> str:
     colour = _DOUBTFUL.get(answer.status, "#b7791f")
-    told = [f"<strong>{escape(shown(plain_engine(answer.engine)))}</strong>: "
+    parts = [f"<strong>{escape(shown(plain_engine(answer.engine)))}</strong>: "
             f'<b style="color:{colour}">{escape(answer.status.value)}</b>']  # fmt: skip
     if answer.marginals.note:
-        told.append(escape(shown(answer.marginals.note)))
+        parts.append(escape(shown(answer.marginals.note)))
     if answer.log_z is not None:
-        told.append(f"log Z = {answer.log_z:.10g}")
-    told.append(f"{len(answer):,} variables, {len(answer.evidence):,} observed")
-    told.append(f"{answer.seconds:.3g} s")
-    return f"{'; '.join(told)}. <span class=dim>{escape(answer.status.advice)}</span>"
+        parts.append(f"log Z = {answer.log_z:.10g}")
+    parts.append(f"{len(answer):,} variables, {len(answer.evidence):,} observed")
+    parts.append(f"{answer.seconds:.3g} s")
+    return f"{'; '.join(parts)}. <span class=dim>{escape(answer.status.advice)}</span>"
 
 
 def _row(

@@ -154,15 +154,15 @@ def infer(
     engine: Engine,
     budget: Budget,
     rng: Generator,
-    heard: Callable[[Marginals], None] | None = None,
+    on_answer: Callable[[Marginals], None] | None = None,
 ) -> Marginals:
     """Marginals of p(x | evidence): condition, run the engine, put the removed states back.
 
-    `heard` is given every complete answer of an engine that improves on its own.
+    `on_answer` is given every complete answer of an engine that improves on its own.
     """
     deadline = budget.deadline()
     conditioned = condition(model, evidence, budget.table_bytes)
-    return ask(conditioned, engine, budget.until(deadline), rng, heard)
+    return ask(conditioned, engine, budget.until(deadline), rng, on_answer)
 
 
 def ask(
@@ -170,7 +170,7 @@ def ask(
     engine: Engine,
     budget: Budget,
     rng: Generator,
-    heard: Callable[[Marginals], None] | None = None,
+    on_answer: Callable[[Marginals], None] | None = None,
 ) -> Marginals:
     """Marginals over all states of a question whose evidence has been entered."""
     deadline = budget.deadline()
@@ -184,11 +184,11 @@ def ask(
         return lift(_as_precise_as_the_model(answer, precision), conditioned.alive)
 
     left = budget.until(deadline)
-    if heard is None or not isinstance(engine, Improving):
+    if on_answer is None or not isinstance(engine, Improving):
         return whole(engine(model, left, rng))
     for answer in engine.answers(model, left, rng):
         best = whole(answer)
-        heard(best)
+        on_answer(best)
     return best
 
 

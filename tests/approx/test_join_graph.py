@@ -209,8 +209,8 @@ class TestPropagation:
             for belief in (
                 b for b, region in zip(beliefs, graph.outer, strict=True) if i in region
             ):
-                said = summed(belief, {i}).ravel()
-                assert_allclose(said, found.probs[i, :card], atol=1e-7)
+                computed = summed(belief, {i}).ravel()
+                assert_allclose(computed, found.probs[i, :card], atol=1e-7)
         exact = zoo.run(JunctionTree(), model)
         assert 1e-5 < np.abs(found.probs - exact.probs).max() < 0.2
 
@@ -253,8 +253,8 @@ def plain_ijgp(model: FactorGraph, graph: RegionGraph) -> list[FloatArray]:
     messages = {arc: np.ones([1] * model.n_variables) for arc in labels}
 
     def product(a: int, without: int | None = None) -> FloatArray:
-        told = [m for (c, b), m in messages.items() if b == a and c != without]
-        return np.asarray(math.prod(told, start=psi[a]))
+        incoming = [m for (c, b), m in messages.items() if b == a and c != without]
+        return np.asarray(math.prod(incoming, start=psi[a]))
 
     for _ in range(2000):
         change = 0.0

@@ -14,7 +14,7 @@ from quimb.tensor.belief_propagation.hv1bp import compute_all_index_marginals_fr
 
 import zoo
 from icgi.approx import messages
-from icgi.approx.core import compile_models, forecast_bytes, initial_state, packs
+from icgi.approx.flat import compile_models, forecast_bytes, initial_state, packs
 from icgi.approx.lbp import LoopyBP
 from icgi.approx.messages import NUMBER
 from icgi.clock import request_stop, stoppable
@@ -159,17 +159,17 @@ def beliefs(model: FactorGraph) -> tuple[list[FloatArray], dict[int, FloatArray]
     """Beliefs of the variables and of the factors of two and more variables at a fixed point."""
     from test_messages import log_joint
 
-    core = compile_models([model])
-    state = initial_state(core)
-    messages.advance(core, state, messages.SEQUENTIAL, 0.0, 1e-13, np.array([5000]), 5000, 0, 1, GO)
+    flat = compile_models([model])
+    state = initial_state(flat)
+    messages.advance(flat, state, messages.SEQUENTIAL, 0.0, 1e-13, np.array([5000]), 5000, 0, 1, GO)
     singles = []
-    for a, b in zip(core.ratio_start[:-1], core.ratio_start[1:], strict=True):
+    for a, b in zip(flat.ratio_start[:-1], flat.ratio_start[1:], strict=True):
         weights = np.exp(np.concatenate([[0.0], state.belief[a:b]]))
         singles.append(weights / weights.sum())
     joints = {}
-    for number in range(len(core.rho)):
-        scope = core.variable[core.edge_start[number] : core.edge_start[number + 1]]
-        weights = np.exp(log_joint(core, state, number))
+    for number in range(len(flat.rho)):
+        scope = flat.variable[flat.edge_start[number] : flat.edge_start[number + 1]]
+        weights = np.exp(log_joint(flat, state, number))
         joints[model.scopes.index(tuple(scope.tolist()))] = weights / weights.sum()
     return singles, joints
 
@@ -358,14 +358,14 @@ class TestInterrupted:
     @pytest.mark.parametrize("schedule", SCHEDULES)
     def test_beliefs_fit_the_messages(self, schedule: str) -> None:
         """A raised flag at any moment: sums of messages are the beliefs."""
-        core = compile_models([frustrated()])
-        state, stop = initial_state(core), np.ones(1, np.uint8)
+        flat = compile_models([frustrated()])
+        state, stop = initial_state(flat), np.ones(1, np.uint8)
         limit = np.array([100])
         number = messages.NUMBER[schedule]
-        messages.advance(core, state, number, 0.0, 1e-6, limit, 3, 0, 1, GO)
-        messages.advance(core, state, number, 0.0, 1e-6, limit, 3, 0, 1, stop)
+        messages.advance(flat, state, number, 0.0, 1e-6, limit, 3, 0, 1, GO)
+        messages.advance(flat, state, number, 0.0, 1e-6, limit, 3, 0, 1, stop)
         assert state.sweeps[0] == 3
-        again = initial_state(core, state.messages.copy())
+        again = initial_state(flat, state.messages.copy())
         assert_allclose(state.belief, again.belief, atol=1e-9)
 
     @pytest.mark.parametrize("name", zoo.MODELS)

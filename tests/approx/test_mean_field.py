@@ -10,7 +10,7 @@ from test_lbp import lattice, nasty_models, pairwise
 
 import zoo
 from icgi.approx import mean_field
-from icgi.approx.core import lay_out
+from icgi.approx.flat import lay_out
 from icgi.approx.mean_field import MeanField, relax, starting_point
 from icgi.approx.mean_field_sweeps import lower_bounds
 from icgi.approx.support import possible_configuration, supported
@@ -55,12 +55,12 @@ def test_no_product_nearby_is_better(seed: int) -> None:
 
 
 def test_every_sweep_ascends() -> None:
-    core = lay_out([pairwise(1, 12, 3, 0.5, 1.0)])
-    q = starting_point(core, [RNG(0)])
-    bounds = [lower_bounds(core, q, GO)[0]]
+    flat = lay_out([pairwise(1, 12, 3, 0.5, 1.0)])
+    q = starting_point(flat, [RNG(0)])
+    bounds = [lower_bounds(flat, q, GO)[0]]
     for _ in range(20):
-        relax(core, q, -math.inf, np.array([1]), Deadline())
-        bounds.append(lower_bounds(core, q, GO)[0])
+        relax(flat, q, -math.inf, np.array([1]), Deadline())
+        bounds.append(lower_bounds(flat, q, GO)[0])
     assert (np.diff(bounds) >= -1e-12).all()
 
 
@@ -116,8 +116,8 @@ class TestZeros:
         assert_allclose(found.probs.sum(1), 1.0)
 
     def test_bound_with_weight_on_a_zero_is_minus_infinity(self) -> None:
-        core = lay_out([self.all_different(3, 3)])
-        assert lower_bounds(core, np.full(9, 1 / 3), GO)[0] == -math.inf
+        flat = lay_out([self.all_different(3, 3)])
+        assert lower_bounds(flat, np.full(9, 1 / 3), GO)[0] == -math.inf
 
 
 def test_same_seed_same_answer() -> None:

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from test_lbp import check, frustrated, nasty_models, pairwise
 
 import zoo
-from icgi.approx.core import Core, compile_models, forest, initial_state
+from icgi.approx.flat import FlatModels, compile_models, forest, initial_state
 from icgi.approx.lbp import LoopyBP
 from icgi.approx.mean_field import MeanField
 from icgi.approx.messages import NUMBER, informations
@@ -24,17 +24,17 @@ from icgi.model.graph import FactorGraph
 GO = np.zeros(1, np.uint8)  # a stop flag that nobody raises
 
 
-def factor_graph(core: Core, factors: np.ndarray) -> nx.Graph:
+def factor_graph(flat: FlatModels, factors: np.ndarray) -> nx.Graph:
     graph = nx.Graph()
     for f in factors:
-        for e in range(core.edge_start[f], core.edge_start[f + 1]):
-            graph.add_edge(("factor", int(f)), ("variable", int(core.variable[e])))
+        for e in range(flat.edge_start[f], flat.edge_start[f + 1]):
+            graph.add_edge(("factor", int(f)), ("variable", int(flat.variable[e])))
     return graph
 
 
-def grown_forest(core: Core, rng: np.random.Generator) -> np.ndarray:
-    order = rng.permutation(len(core.rho))
-    return forest(core.edge_start, core.variable, len(core.ratio_start) - 1, order)
+def grown_forest(flat: FlatModels, rng: np.random.Generator) -> np.ndarray:
+    order = rng.permutation(len(flat.rho))
+    return forest(flat.edge_start, flat.variable, len(flat.ratio_start) - 1, order)
 
 
 def hypergraph(seed: int) -> FactorGraph:
@@ -49,21 +49,21 @@ def hypergraph(seed: int) -> FactorGraph:
 class TestForests:
     @pytest.mark.parametrize("model", [pairwise(0, 12, 2, 0.5, 1.0), hypergraph(1), hypergraph(2)])
     def test_are_acyclic_and_maximal(self, model: FactorGraph) -> None:
-        core = compile_models([model])
+        flat = compile_models([model])
         rng = np.random.default_rng(0)
         for _ in range(20):
-            taken = grown_forest(core, rng) > 0
-            assert nx.is_forest(factor_graph(core, np.flatnonzero(taken)))
+            taken = grown_forest(flat, rng) > 0
+            assert nx.is_forest(factor_graph(flat, np.flatnonzero(taken)))
             for f in np.flatnonzero(~taken):
-                grown = factor_graph(core, np.append(np.flatnonzero(taken), f))
+                grown = factor_graph(flat, np.append(np.flatnonzero(taken), f))
                 assert not nx.is_forest(grown)
 
     def test_appearances_are_a_point_of_the_spanning_tree_polytope(self) -> None:
         """Σ ρ over the edges within any set of k connected variables is at most k − 1."""
         model = pairwise(3, 8, 2, 0.6, 1.0)
-        core = compile_models([model])
-        rho = appearance(core, [np.random.default_rng(0)])
-        edges = core.variable.reshape(-1, 2)
+        flat = compile_models([model])
+        rho = appearance(flat, [np.random.default_rng(0)])
+        edges = flat.variable.reshape(-1, 2)
         assert rho.sum() == pytest.approx(7)
         assert ((rho > 0) & (rho <= 1)).all()
         for size in range(2, 9):
@@ -73,8 +73,8 @@ class TestForests:
 
     @pytest.mark.parametrize("name", zoo.TREES)
     def test_every_factor_of_a_tree_is_in_every_forest(self, name: str) -> None:
-        core = compile_models([zoo.MODELS[name]])
-        assert_array_equal(appearance(core, [np.random.default_rng(0)]), 1.0)
+        flat = compile_models([zoo.MODELS[name]])
+        assert_array_equal(appearance(flat, [np.random.default_rng(0)]), 1.0)
 
 
 class TestExactOnTrees:
@@ -132,8 +132,8 @@ class TestDense:
         """Each pair in one of k forests of n − 1 pairs at most, and the bound holds."""
         monkeypatch.setattr("icgi.approx.trbp.DRAWN", 0.0)
         model = pairwise(5, 9, 2, 1.0, 1.0)
-        core = compile_models([model])
-        rho = appearance(core, [np.random.default_rng(0)])
+        flat = compile_models([model])
+        rho = appearance(flat, [np.random.default_rng(0)])
         forests = round(1 / rho.min())
         assert (rho > 0).all()
         assert forests >= len(rho) / (model.n_variables - 1)
@@ -173,18 +173,18 @@ class TestOptimisation:
     def test_information_is_that_of_the_joint_on_a_tree(self) -> None:
         """On a tree log Z = Σ_f ⟨θ_f⟩ + Σ_i H_i − Σ_f I_f with the true marginals."""
         model = zoo.MODELS["factor-tree"]
-        core = compile_models([model])
-        state = initial_state(core)
+        flat = compile_models([model])
+        state = initial_state(flat)
         found = zoo.run(LoopyBP(), model)
         from icgi.approx.messages import advance
 
-        advance(core, state, 1, 0.0, 1e-12, np.array([9]), 9, 0, 1, GO)
-        assert (informations(core, state, GO) > 0).all()
+        advance(flat, state, 1, 0.0, 1e-12, np.array([9]), 9, 0, 1, GO)
+        assert (informations(flat, state, GO) > 0).all()
         joint = np.exp(sum_tables(model))
         joint /= joint.sum()
         energy = float((joint * sum_tables(model)).sum())
         entropy = -sum(float((p[p > 0] * np.log(p[p > 0])).sum()) for p in found.probs)
-        expected = energy + entropy - informations(core, state, GO).sum()
+        expected = energy + entropy - informations(flat, state, GO).sum()
         assert expected == pytest.approx(zoo.exact("factor-tree").log_z, abs=1e-9)
 
 
@@ -233,9 +233,9 @@ def test_batch_equals_one_by_one(kwargs: dict, threads: int) -> None:
 
 def test_appearances_of_a_batch_are_those_of_each_model() -> None:
     models = [pairwise(s, 8 + s, 2, 0.5, 1.0) for s in range(4)]
-    core = compile_models(models)
-    rho = appearance(core, np.random.default_rng(1).spawn(4))
-    parts = np.split(rho, core.model_factor[1:-1])
+    flat = compile_models(models)
+    rho = appearance(flat, np.random.default_rng(1).spawn(4))
+    parts = np.split(rho, flat.model_factor[1:-1])
     for model, part, rng in zip(models, parts, np.random.default_rng(1).spawn(4), strict=True):
         assert_array_equal(part, appearance(compile_models([model]), [rng]))
 

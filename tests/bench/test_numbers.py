@@ -36,10 +36,10 @@ def test_p_values_are_those_of_all_signs() -> None:
     ]
     middle = ranks.sum() / 2
     p = np.mean([abs(s - middle) >= abs(statistic - middle) for s in sums])
-    told = compare(gaps + 1, np.ones(8), 1, 0.0)
-    assert told.p == pytest.approx(p)
+    test = compare(gaps + 1, np.ones(8), 1, 0.0)
+    assert test.p == pytest.approx(p)
     assert compare(gaps + 1, np.ones(8), 3, 0.0).p == pytest.approx(3 * p)
-    assert told.difference == pytest.approx(np.median(gaps))
+    assert test.difference == pytest.approx(np.median(gaps))
 
 
 def test_verdicts() -> None:
@@ -170,5 +170,5 @@ def test_weights_follow_a_shift_and_n_eff_says_what_is_left() -> None:
     assert far.n_eff < 0.6 * near.n_eff
     assert near.n_eff <= 50
     seen = np.stack([g.features for g in home]), np.stack([g.features for g in away])
-    told = uncertainty.classifier(*seen)
-    assert told[:50].mean() < 0.3 < 0.7 < told[50:].mean()
+    probability = uncertainty.classifier(*seen)
+    assert probability[:50].mean() < 0.3 < 0.7 < probability[50:].mean()

@@ -186,7 +186,7 @@ def test_render_writes_a_page_of_every_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["table9"], "did you mean"),
         (["table1", "--scale", "huge"], "smoke, small, paper"),
@@ -197,12 +197,12 @@ def test_render_writes_a_page_of_every_run(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_questions_say_what_is_possible(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["bench", *words], env={"COLUMNS": "300"})
     assert result.exit_code in (1, 2)
-    assert said in result.stderr
+    assert message in result.stderr
     assert isinstance(result.exception, SystemExit)
 
 

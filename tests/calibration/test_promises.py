@@ -122,12 +122,14 @@ def test_an_answer_that_doubts_itself_more_than_any_before_is_refused(made: Cali
     error = np.full_like(answer.probs, 0.01)
     known = replace(made, stated=np.full(len(made), 0.01))
 
-    def said(stated: np.ndarray) -> str:
+    def sentence(stated: np.ndarray) -> str:
         found = replace(answer.marginals, std_error=stated)
         return str(guarantee(replace(answer, marginals=found), known))
 
-    assert said(error).startswith("Sets: ")
-    assert "answer is unlike those of the calibration (its stated error is 0.05" in said(5 * error)
+    assert sentence(error).startswith("Sets: ")
+    assert "answer is unlike those of the calibration (its stated error is 0.05" in sentence(
+        5 * error
+    )
 
 
 def test_less_budget_is_refused(made: Calibration) -> None:

@@ -22,9 +22,9 @@ def run() -> Run:
 
     def invoke(*words: object, code: int = 0, env: dict[str, str] | None = None) -> Any:
         result = CliRunner().invoke(app, [str(word) for word in words], env=env)
-        told = f"{result.exception!r}\n{result.stdout}\n{result.stderr}"
-        assert result.exit_code == code, told
-        assert result.exception is None or isinstance(result.exception, SystemExit), told
+        output = f"{result.exception!r}\n{result.stdout}\n{result.stderr}"
+        assert result.exit_code == code, output
+        assert result.exception is None or isinstance(result.exception, SystemExit), output
         return result
 
     return invoke

@@ -33,13 +33,15 @@ def rows_of(path: str) -> list[dict[str, str]]:
 
 def test_every_model_engine_and_seed_has_a_row_with_its_error(run, models) -> None:
     words = ["--engine", "lbp", "--engine", "pt:threads=1", "--seed", 3, "--seed", 4]
-    told = run("batch", "m", *words, "--seconds", 0.3, "--cluster", "serial", "-o", "t.csv").stdout
+    output = run(
+        "batch", "m", *words, "--seconds", 0.3, "--cluster", "serial", "-o", "t.csv"
+    ).stdout
     rows = rows_of("t.csv")
     expected = [
         (m, e, s) for m in models for e in ("lbp", "pt:threads=1") for s in ("3", "4")
     ]  # fmt: skip
     assert [(r["instance"], r["engine"], r["seed"]) for r in rows] == expected
-    assert "12 answers, 12 computed now" in told
+    assert "12 answers, 12 computed now" in output
     truth = icgi.marginals(icgi.load("m/g0.uai"), {4: 1}, "enumerate").probs
     ours = icgi.marginals(icgi.load("m/g0.uai"), {4: 1}, "lbp", seed=3).probs
     free = [i for i in range(9) if i != 4]
@@ -92,10 +94,10 @@ def test_a_reference_of_another_model_is_refused(run, models) -> None:
 def test_a_list_names_files_and_twins_have_a_row_each(run, models) -> None:
     Path("twin.uai").write_bytes(Path("m/g1.uai").read_bytes())
     Path("list.txt").write_text("# some\nm/g1.uai\n\ntwin.uai\n")
-    told = run("batch", "list.txt", "--engine", "jt", "--cluster", "serial", "-o", "t.csv").stdout
+    output = run("batch", "list.txt", "--engine", "jt", "--cluster", "serial", "-o", "t.csv").stdout
     assert [r["instance"] for r in rows_of("t.csv")] == ["m/g1.uai", "twin.uai"]
     assert len({r["log_z"] for r in rows_of("t.csv")}) == 1
-    assert "2 answers" in told
+    assert "2 answers" in output
 
 
 def test_wrong_questions_are_refused_before_anything_runs(run, models) -> None:
@@ -125,9 +127,9 @@ def test_ctrl_c_writes_what_is_done_and_the_same_command_goes_on(run) -> None:
             assert time.monotonic() - began < 120
             time.sleep(0.05)
         os.killpg(child.pid, signal.SIGINT)
-        told = child.communicate(timeout=30)[1]
-    assert child.returncode == 130, told
-    assert "goes on from here" in told
+        output = child.communicate(timeout=30)[1]
+    assert child.returncode == 130, output
+    assert "goes on from here" in output
     done = len(rows_of("t.csv"))
     assert 2 <= done < 6
     assert f"6 answers, {6 - done} computed now" in run(*words, "--cluster", "serial").stdout

@@ -34,13 +34,13 @@ def test_it_writes_a_file_and_goes_on_from_its_lines(run, file) -> None:
 
 
 def test_lines_of_another_calibration_are_not_mixed_in(run, file) -> None:
-    told = run("calibrate", "--engine", "mf", *TINY, "-o", file, code=1).stderr
-    assert "lines of another calibration" in told
-    assert "engine" in told
+    output = run("calibrate", "--engine", "mf", *TINY, "-o", file, code=1).stderr
+    assert "lines of another calibration" in output
+    assert "engine" in output
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--engine", "lbp", "--set", "nowhere", "-o", "a.json"], "neither a built-in"),
         (["--engine", "magic", "-o", "a.json"], "unknown engine"),
@@ -48,8 +48,8 @@ def test_lines_of_another_calibration_are_not_mixed_in(run, file) -> None:
         (["--engine", "jt", "--share", 0.02, "-o", "a.json"], "need no calibration"),
     ],
 )
-def test_wrong_questions_are_refused(run, words, told) -> None:
-    assert told in run("calibrate", *words, code=1).stderr
+def test_wrong_questions_are_refused(run, words, message) -> None:
+    assert message in run("calibrate", *words, code=1).stderr
 
 
 def test_an_unknown_engine_is_refused_before_any_model_is_drawn(run, monkeypatch) -> None:
@@ -64,20 +64,20 @@ def test_times_are_drawn_above_the_shortest(run) -> None:
 
 
 def test_marginals_show_set_band_and_what_is_promised(run, grid) -> None:
-    told = run("marginals", "grid.uai", "--engine", "lbp", "--level", 0.8).stdout
-    head = told.splitlines()[0]
+    output = run("marginals", "grid.uai", "--engine", "lbp", "--level", 0.8).stdout
+    head = output.splitlines()[0]
     assert "80 % set" in head
     assert "80 % band" in head
     for part in ("Sets: ", "Bands: ", "Like these: ", "with probability 80 %", "unfamiliarity"):
-        assert part in told
+        assert part in output
 
 
 def test_marginals_say_when_nothing_is_promised(run) -> None:
     make("grid", "cold.uai", rows=5, columns=5, beta=9.0)
-    told = run("marginals", "cold.uai", "--engine", "lbp").stdout
-    assert "No guarantee: this model is unlike the calibration set" in told
-    assert "nearest group: spins on a lattice" in told
-    assert "90 % set" not in told
+    output = run("marginals", "cold.uai", "--engine", "lbp").stdout
+    assert "No guarantee: this model is unlike the calibration set" in output
+    assert "nearest group: spins on a lattice" in output
+    assert "90 % set" not in output
     mf = run("marginals", "cold.uai", "--engine", "mf").stdout
     assert "there is no calibration for this engine" in mf
     assert "No bands: the engine has no estimate of its error." in mf
@@ -85,9 +85,9 @@ def test_marginals_say_when_nothing_is_promised(run) -> None:
 
 def test_exact_answers_show_sets_when_a_level_is_asked_for(run, grid) -> None:
     assert "set" not in run("marginals", "grid.uai").stdout.splitlines()[0]
-    told = run("marginals", "grid.uai", "--level", 0.9).stdout
-    assert "90 % set" in told.splitlines()[0]
-    assert "Exact: " in told
+    output = run("marginals", "grid.uai", "--level", 0.9).stdout
+    assert "90 % set" in output.splitlines()[0]
+    assert "Exact: " in output
 
 
 def test_files_and_the_report_carry_sets_and_bands(run, grid) -> None:
@@ -114,9 +114,9 @@ def test_parquet_has_them_too(run, grid) -> None:
 
 
 def test_a_calibration_of_another_engine_is_refused_before_anything_runs(run, grid, file) -> None:
-    told = run("marginals", "grid.uai", "--calibration", file, code=1)
-    assert "was made for the engine lbp" in told.stderr
-    assert "variables" not in told.stderr
+    output = run("marginals", "grid.uai", "--calibration", file, code=1)
+    assert "was made for the engine lbp" in output.stderr
+    assert "variables" not in output.stderr
     Path("bad.json").write_text("{}")
     words = ("marginals", "grid.uai", "--engine", "lbp", "--calibration", "bad.json")
     assert "no calibration file" in run(*words, code=1).stderr

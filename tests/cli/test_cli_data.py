@@ -61,16 +61,16 @@ def test_a_killed_run_loses_only_what_is_in_flight(run, how: signal.Signals) -> 
         os.killpg(child.pid, how)  # Ctrl-C reaches the workers too
     else:
         os.kill(child.pid, how)
-    told = child.communicate(timeout=PATIENCE)[1].decode()
+    output = child.communicate(timeout=PATIENCE)[1].decode()
     if how is signal.SIGINT:
         assert child.returncode == 130
-        assert "goes on from here" in told
-        assert "Traceback" not in told
+        assert "goes on from here" in output
+        assert "Traceback" not in output
     wait_until(lambda: not any(worker.is_running() for worker in workers))
     kept = {item.identity.name: item.label.probs for item in LabelledSet("set")}
     assert 3 <= len(kept) < 24
-    told = run("label", "set", "--seconds", 0.1, "--workers", 1).stdout
-    assert f"{24 - len(kept)} labelled now, 24 in all" in told
+    output = run("label", "set", "--seconds", 0.1, "--workers", 1).stdout
+    assert f"{24 - len(kept)} labelled now, 24 in all" in output
     stored = LabelledSet("set")
     assert stored.verify() == []
     for item in stored:
@@ -82,9 +82,9 @@ def test_a_set_is_made_from_a_folder_and_described(run) -> None:
     grids(3)
     assert "3 labelled now, 3 in all" in run("label", "models", "-o", "set", "--workers", 1).stdout
     assert "0 labelled now, 3 in all" in run("label", "set", "--workers", 1).stdout
-    told = run("data", "info", "set", "--plot", "set.png").stdout
-    assert "models" in told
-    assert "jt 3" in told
+    output = run("data", "info", "set", "--plot", "set.png").stdout
+    assert "models" in output
+    assert "jt 3" in output
     assert Path("set.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads(run("data", "info", "set", "--json").stdout)
     assert found["damaged"] == []
@@ -140,8 +140,8 @@ def test_what_cannot_be_read_is_listed(run) -> None:
     grids(1)
     run("label", "models", "-o", "set", "--workers", 1)
     Path("set/answers-00000.parquet").write_bytes(b"no table")
-    told = run("data", "info", "set", code=1).stderr
-    assert "answers-00000.parquet: differs from the hash" in told
+    output = run("data", "info", "set", code=1).stderr
+    assert "answers-00000.parquet: differs from the hash" in output
 
 
 def test_two_runs_at_once_are_one_and_a_refusal(run) -> None:
@@ -162,8 +162,8 @@ def test_two_runs_at_once_are_one_and_a_refusal(run) -> None:
     child = subprocess.Popen([*ICGI, *words], stderr=subprocess.PIPE)
     try:
         wait_until(lambda: lines(Path("other/pending.jsonl")) >= 1)
-        told = run("label", "other", "--workers", 1, code=1).stderr
-        assert f"is being written by process {child.pid}" in " ".join(told.split())
+        output = run("label", "other", "--workers", 1, code=1).stderr
+        assert f"is being written by process {child.pid}" in " ".join(output.split())
     finally:
         child.communicate(timeout=PATIENCE)
     assert child.returncode == 0
@@ -189,7 +189,7 @@ def test_a_torn_line_costs_one_label_and_is_told(run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("label", "models"), 1, "-o FOLDER"),
         (("label", "nothing"), 1, "neither a set, nor a preset"),
@@ -199,13 +199,13 @@ def test_a_torn_line_costs_one_label_and_is_told(run) -> None:
         (("data", "show", "models"), 2, "there is: info"),
     ],
 )
-def test_mistakes_are_explained(run, words, code: int, told: str) -> None:
+def test_mistakes_are_explained(run, words, code: int, message: str) -> None:
     grids(1)
-    assert told in run(*words, code=code).stderr
+    assert message in run(*words, code=code).stderr
 
 
 def test_help_mentions_every_option(run) -> None:
-    told = run("label", "--help").stdout
+    output = run("label", "--help").stdout
     for option in ("output", "scale", "seconds", "error", "memory", "workers", "seed", "quiet"):
-        assert f"--{option}" in told
+        assert f"--{option}" in output
     assert "--plot" in run("data", "--help").stdout

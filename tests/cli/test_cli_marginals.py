@@ -85,16 +85,16 @@ def test_an_evidence_file_that_observes_nothing_is_not_missed(run, grid) -> None
 
 def test_a_short_file_does_not_take_all_memory(run) -> None:
     Path("dense.uai").write_text(f"MARKOV\n16\n{'2 ' * 15}{2**24}\n0\n")
-    told = run("marginals", "dense.uai", "--memory", "100M", code=4).stderr
-    assert "4.29 GB" in told
-    assert "100 MB" in told
+    output = run("marginals", "dense.uai", "--memory", "100M", code=4).stderr
+    assert "4.29 GB" in output
+    assert "100 MB" in output
 
 
 def test_what_is_printed_is_what_is_refused(run) -> None:
     make("grid", "wide.uai", rows=14, columns=14)
-    told = run("marginals", "wide.uai", "--engine", "exact", "--memory", "100k", code=4).stderr
-    printed = re.search(r"tables ([\d.]+ \w+),", told)
-    refused = re.search(r"exact inference needs ([\d.]+ \w+)", told)
+    output = run("marginals", "wide.uai", "--engine", "exact", "--memory", "100k", code=4).stderr
+    printed = re.search(r"tables ([\d.]+ \w+),", output)
+    refused = re.search(r"exact inference needs ([\d.]+ \w+)", output)
     shown = run("info", "wide.uai", "--memory", "100k").stdout
     assert printed is not None
     assert refused is not None
@@ -213,9 +213,9 @@ def test_the_table_has_the_error_and_four_facts_and_verbose_has_all(run, grid) -
     words = ["marginals", "grid.uai", "--engine", "pt", "--iterations", "50", "--top", 1]
     answer = icgi.marginals(grid, engine="pt", budget=icgi.Budget(iterations=50))
     (facts,) = [line for line in run(*words).stdout.splitlines() if line.startswith("estimated")]
-    error, *told, more = facts.split("; ")
+    error, *output, more = facts.split("; ")
     assert f"largest {answer.std_error.max():.2g}" in error
-    assert len(told) == 4
+    assert len(output) == 4
     assert more == f"{len(answer.stats) - 4} more with --verbose"
     every = run(*words, "-v").stdout
     assert all(key.replace("_", " ") in every for key in answer.stats)
@@ -264,21 +264,21 @@ def test_report_is_one_page_that_names_everything(run, grid) -> None:
     words = ["marginals", "grid.uai", "--observe", "2=1", "--report"]
     result = run(*words, "look.html")
     assert "report written to look.html" in result.stderr
-    told = Path("look.html").read_text()
-    assert told.count("<article ") == 16
-    assert told.count("observed</span></header>") == 1
-    assert "exact up to rounding." in told
-    assert "src=" not in told
-    assert "http://" not in told.replace("http://www.w3.org/2000/svg", "")
-    assert "class=band" not in told
-    for said in (
+    output = Path("look.html").read_text()
+    assert output.count("<article ") == 16
+    assert output.count("observed</span></header>") == 1
+    assert "exact up to rounding." in output
+    assert "src=" not in output
+    assert "http://" not in output.replace("http://www.w3.org/2000/svg", "")
+    assert "class=band" not in output
+    for phrase in (
         "<dd>2 = 1</dd>",
         "<dt>command</dt>",
         "<dt>seed</dt>",
         icgi.__version__,
         "width=device",
     ):
-        assert said in told
+        assert phrase in output
     run(*words, "look.html", "--engine", "unsure:std_error=0.1")
     assert "90 % band" in Path("look.html").read_text()
     assert "class=band" in Path("look.html").read_text()
@@ -307,13 +307,15 @@ def test_a_refusal_names_reason_and_commands(run, grid) -> None:
         run(*command, "--memory", "1G")
 
 
-def suggested(told: str) -> list[list[str]]:
+def suggested(output: str) -> list[list[str]]:
     """Words after `icgi` of every command that a refusal suggests."""
-    return [shlex.split(line)[1:] for line in told.splitlines() if line.startswith("  icgi ")]
+    return [shlex.split(line)[1:] for line in output.splitlines() if line.startswith("  icgi ")]
 
 
-def engines_of(told: str) -> list[str]:
-    return [words[words.index("--engine") + 1] for words in suggested(told) if "--engine" in words]
+def engines_of(output: str) -> list[str]:
+    return [
+        words[words.index("--engine") + 1] for words in suggested(output) if "--engine" in words
+    ]
 
 
 def test_a_refusal_suggests_general_engines_before_special_ones(run, grid, monkeypatch) -> None:
@@ -326,9 +328,9 @@ def test_a_refusal_suggests_general_engines_before_special_ones(run, grid, monke
     monkeypatch.delitem(ENGINES, "lbp")
     monkeypatch.delitem(ENGINES, "tap")
     monkeypatch.delitem(ENGINES, "unsure")
-    told = run(*words, code=4).stderr
-    assert engines_of(told) == ["jt"]
-    assert "--memory" in shlex.join(suggested(told)[0])
+    output = run(*words, code=4).stderr
+    assert engines_of(output) == ["jt"]
+    assert "--memory" in shlex.join(suggested(output)[0])
 
 
 def test_an_impossible_model_is_refused_before_anything_is_allocated(run, monkeypatch) -> None:
@@ -374,9 +376,9 @@ def test_exact_answers_or_refuses_as_it_does_in_python(run, grid, memory) -> Non
 
 def test_too_little_time_is_refused_too(run) -> None:
     make("grid", "wide.uai", rows=12, columns=12)
-    told = run("marginals", "wide.uai", "--engine", "jt", "--seconds", "1e-9", code=4).stderr
-    assert "icgi marginals wide.uai --engine jt --seconds 1\n" in told
-    assert "--memory" not in told.partition("What to do")[2]
+    output = run("marginals", "wide.uai", "--engine", "jt", "--seconds", "1e-9", code=4).stderr
+    assert "icgi marginals wide.uai --engine jt --seconds 1\n" in output
+    assert "--memory" not in output.partition("What to do")[2]
 
 
 def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
@@ -386,7 +388,7 @@ def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["missing.uai"], "no such file"),
         (["broken.uai"], "line 2"),
@@ -411,14 +413,14 @@ def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
         (["grid.uai", "-o", "nowhere/out.MAR"], "does not exist"),
     ],
 )
-def test_a_wrong_question_ends_with_1_and_one_message(run, grid, words, told) -> None:
+def test_a_wrong_question_ends_with_1_and_one_message(run, grid, words, message) -> None:
     Path("broken.uai").write_text("MARKOV\n2\n2\n")
     Path("binary.uai").write_bytes(bytes(range(256)))
     Path("outside.evid").write_text("1 99 0\n")
     Path("zeros.uai").write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 0 0 1\n")
     before = files()
     result = run("marginals", *words, code=1)
-    assert told in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stderr.strip().splitlines()[-1].startswith("icgi: ")
     assert result.stdout == ""
@@ -490,11 +492,11 @@ def test_control_c_in_a_terminal_ends_a_real_engine(engine) -> None:
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
-    told, remarks = process.communicate(timeout=100)
+    output, remarks = process.communicate(timeout=100)
     assert time.monotonic() - began < 20
     assert process.returncode == 130, remarks
     assert "stopping: the best answer so far" in remarks
-    assert f"{engine}: budget spent; " in told
+    assert f"{engine}: budget spent; " in output
     assert_allclose([row.sum() for row in read_marginals("wide.uai.MAR")], 1.0)
 
 
@@ -511,9 +513,9 @@ def test_control_c_is_heard_at_once_while_an_engine_works(grid) -> None:
     process.send_signal(signal.SIGINT)
     assert "stopping" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=200)  # asleep for ten minutes
-    assert process.returncode == 130, told
-    assert "interrupted" in told
+    _, output = process.communicate(timeout=200)  # asleep for ten minutes
+    assert process.returncode == 130, output
+    assert "interrupted" in output
     assert files() == {"grid.uai"}
 
 

@@ -46,15 +46,15 @@ VERBS = {
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_mentions_every_option_and_the_exit_codes(run, verb) -> None:
-    told = run(verb, "--help").stdout
+    output = run(verb, "--help").stdout
     for word in [*VERBS[verb].split(), "Exit codes"]:
-        assert word in told
+        assert word in output
 
 
 def test_help_lists_every_verb(run) -> None:
-    told = run("--help").stdout
-    assert all(verb in told for verb in VERBS)
-    assert "Exit codes" in told
+    output = run("--help").stdout
+    assert all(verb in output for verb in VERBS)
+    assert "Exit codes" in output
     assert run("--version").stdout.strip() == f"icgi {icgi.__version__}"
 
 
@@ -76,9 +76,9 @@ def test_help_loads_nothing_heavy() -> None:
         f"atexit.register(lambda: print(sorted({HEAVY} & sys.modules.keys()))); "
         "sys.argv = ['icgi', 'marginals', '--help']; main()"
     )
-    told = _python("-c", program)
-    assert "--engine" in told
-    assert told.splitlines()[-1] == "[]"
+    output = _python("-c", program)
+    assert "--engine" in output
+    assert output.splitlines()[-1] == "[]"
 
 
 def _python(*words: str) -> str:
@@ -96,13 +96,13 @@ def _python(*words: str) -> str:
 
 
 def test_info_counts_and_says_what_auto_would_do(run, grid) -> None:
-    told = run("info", "grid.uai").stdout
-    assert "24 factors of 2 variables" in told
-    assert "16 variables of 2 states" in told
-    assert "Ising model" in told
+    output = run("info", "grid.uai").stdout
+    assert "24 factors of 2 variables" in output
+    assert "16 variables of 2 states" in output
+    assert "Ising model" in output
     for order in ("min-fill", "min-degree", "weighted-min-fill", "search"):
-        assert order in told
-    assert "takes jt" in told
+        assert order in output
+    assert "takes jt" in output
 
 
 def test_info_as_json(run) -> None:
@@ -125,9 +125,9 @@ def test_info_sees_symmetry_planarity_and_parts(run) -> None:
     make("ea2d", "flat.uai", L=4, field=0.0)
     assert "planar Ising model without field" in run("info", "flat.uai").stdout
     make("sk", "full.uai", n=8, h=0.0)
-    told = run("info", "full.uai").stdout
-    assert "½" in told
-    assert "planar" not in told
+    output = run("info", "full.uai").stdout
+    assert "½" in output
+    assert "planar" not in output
     Path("two.uai").write_text("MARKOV\n4\n2 2 2 2\n2\n2 0 1\n2 2 3\n4\n1 2 3 4\n4\n1 2 3 4\n")
     assert "2 connected components" in run("info", "two.uai").stdout
 
@@ -155,9 +155,9 @@ def test_a_file_checked_against_itself_is_perfect(run, grid) -> None:
         "variables": 16, "observed": 0, "mae": 0, "max": 0, "kl": 0, "hellinger": 0,
         "uai_2022_score": 100,
     }  # fmt: skip
-    told = run("check", "grid.uai.MAR", "grid.uai.MAR").stdout
-    assert "100 of 100" in told
-    assert "worst" not in told
+    output = run("check", "grid.uai.MAR", "grid.uai.MAR").stdout
+    assert "100 of 100" in output
+    assert "worst" not in output
 
 
 def test_check_measures_and_names_the_worst(run) -> None:
@@ -168,9 +168,9 @@ def test_check_measures_and_names_the_worst(run) -> None:
     assert found["max"] == pytest.approx(1.0)
     assert found["kl"] is None
     assert [row["variable"] for row in found["worst"]] == [2, 1]
-    told = run("check", "a.MAR", "b.MAR").stdout
-    assert "infinite: 1 variables" in told
-    assert "worst variable" in told
+    output = run("check", "a.MAR", "b.MAR").stdout
+    assert "infinite: 1 variables" in output
+    assert "worst variable" in output
 
 
 def test_check_leaves_observed_variables_out(run, grid) -> None:
@@ -200,10 +200,10 @@ def test_check_refuses_files_that_do_not_belong_together(run, grid) -> None:
 def test_check_reports_rows_that_do_not_sum_to_one(run) -> None:
     Path("a.MAR").write_text("MAR\n2 2 0.5 0.5 2 0.3 0.708\n")
     Path("b.MAR").write_text("MAR\n2 2 0.5 0.5 2 0.3 0.7\n")
-    told = run("check", "a.MAR", "b.MAR").stderr
-    assert "a.MAR: the probabilities of 1 of 2 variables do not sum to one" in told
-    assert "variable 1, to 1.008" in told
-    assert "b.MAR" not in told
+    output = run("check", "a.MAR", "b.MAR").stderr
+    assert "a.MAR: the probabilities of 1 of 2 variables do not sum to one" in output
+    assert "variable 1, to 1.008" in output
+    assert "b.MAR" not in output
     found = json.loads(run("check", "b.MAR", "a.MAR", "--json").stdout)
     assert found["not_summing_to_one"] == {"answer": [], "reference": [1]}
 
@@ -212,10 +212,10 @@ def test_check_reports_rows_that_do_not_sum_to_one(run) -> None:
 
 
 def test_engines_lists_all_of_them(run) -> None:
-    told = run("engines").stdout
+    output = run("engines").stdout
     for name in ENGINES:
-        assert name in told
-    assert "Uniform marginals with any status" in told
+        assert name in output
+    assert "Uniform marginals with any status" in output
     listed = json.loads(run("engines", "--json").stdout)
     assert [each["name"] for each in listed] == list(ENGINES)
 
@@ -223,21 +223,21 @@ def test_engines_lists_all_of_them(run) -> None:
 @pytest.mark.parametrize("name", [*ENGINES, "unsure"])
 def test_what_the_source_says_is_what_the_class_takes(name) -> None:
     fields = [f for f in dataclasses.fields(engine_class(name)) if f.name != "network"]  # type: ignore[arg-type]
-    told = describe(name)
-    assert told is not None
-    assert told.summary
-    assert [option.name for option in told.options] == [field.name for field in fields]
-    for option, field in zip(told.options, fields, strict=True):
+    output = describe(name)
+    assert output is not None
+    assert output.summary
+    assert [option.name for option in output.options] == [field.name for field in fields]
+    for option, field in zip(output.options, fields, strict=True):
         if field.default is not dataclasses.MISSING:
             assert option.default == str(field.default)
 
 
 def test_engines_explains_one(run) -> None:
-    told = run("engines", "unsure").stdout
-    assert "converged | at rest | budget spent | diverged" in told
+    output = run("engines", "unsure").stdout
+    assert "converged | at rest | budget spent | diverged" in output
     assert "sequential | flooding | residual" in run("engines", "lbp").stdout
-    assert "of every probability" in told
-    assert "More words about it." in told
+    assert "of every probability" in output
+    assert "More words about it." in output
     assert "no options" in run("engines", "greedy").stdout
     assert "unknown engine" in run("engines", "magic", code=1).stderr
     assert "did you mean 'unsure'" in run("engines", "unsur", code=1).stderr
@@ -249,10 +249,10 @@ def test_engines_explains_one(run) -> None:
 
 
 def test_generate_lists_families_with_their_parameters(run) -> None:
-    told = run("generate", "--list").stdout
+    output = run("generate", "--list").stdout
     for name, family in FAMILIES.items():
-        assert name in told
-        assert all(f"{key}=" in told for key in family.parameters)
+        assert name in output
+        assert all(f"{key}=" in output for key in family.parameters)
     assert set(json.loads(run("generate", "--list", "--json").stdout)) == set(FAMILIES)
 
 
@@ -269,8 +269,8 @@ def test_the_same_seed_makes_the_same_file(run, family) -> None:
 
 def test_generate_takes_parameters_and_counts(run) -> None:
     words = ["generate", "ea2d", "L=3", "beta=0.5", "disorder=bimodal", "periodic=true"]
-    told = run(*words, "--count", 3, "-o", "set.uai").stdout
-    assert told.splitlines()[2] == "set-2.uai: 9 variables, 27 factors, 2 states"
+    output = run(*words, "--count", 3, "-o", "set.uai").stdout
+    assert output.splitlines()[2] == "set-2.uai: 9 variables, 27 factors, 2 states"
     assert run(*words, "--quiet").stdout == ""
     assert Path("ea2d-0.uai").read_text() == Path("set-0.uai").read_text()
     found = json.loads(run(*words, "--json").stdout)
@@ -280,7 +280,7 @@ def test_generate_takes_parameters_and_counts(run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         ([], 2, "FAMILY"),
         (["magic"], 1, "unknown family"),
@@ -299,8 +299,8 @@ def test_generate_takes_parameters_and_counts(run) -> None:
         (["grid", "--count", "0"], 2, "--count"),
     ],
 )
-def test_wrong_parameters_are_explained(run, words, code, told) -> None:
-    assert told in run("generate", *words, code=code).stderr
+def test_wrong_parameters_are_explained(run, words, code, message) -> None:
+    assert message in run("generate", *words, code=code).stderr
     assert list(Path().iterdir()) == []
 
 
@@ -336,14 +336,14 @@ def test_competition_form_keeps_within_memory_and_time(run) -> None:
     words = ["uai", "wide.uai", "none.evid", "none.query", "MAR"]
     assert "budget" in run(*words, env={"INF_MEMORY": "1e-6"}, code=4).stderr
     assert not Path("wide.uai.MAR").exists()
-    told = run(*words, env={"INF_TIME": "1"}).stderr  # too little for anything but a first answer
-    assert "wide.uai.MAR" in told
+    output = run(*words, env={"INF_TIME": "1"}).stderr  # too little for anything but a first answer
+    assert "wide.uai.MAR" in output
     assert_allclose([row.sum() for row in read_marginals("wide.uai.MAR")], 1.0)
     assert len(read_marginals("wide.uai.MAR")) == model.n_variables
 
 
 @pytest.mark.parametrize(
-    ("task", "env", "told"),
+    ("task", "env", "message"),
     [
         ("MAP", {}, "'MAP' is not supported"),
         ("mar", {}, "not supported"),
@@ -351,10 +351,10 @@ def test_competition_form_keeps_within_memory_and_time(run) -> None:
         ("MAR", {"INF_MEMORY": "-1"}, "INF_MEMORY"),
     ],
 )
-def test_competition_form_explains_what_it_cannot_do(run, grid, task, env, told) -> None:
+def test_competition_form_explains_what_it_cannot_do(run, grid, task, env, message) -> None:
     Path("none.evid").write_text("0\n")
     words = ["uai", "grid.uai", "none.evid", "none.query", task]
-    assert told in run(*words, env=env, code=1).stderr
+    assert message in run(*words, env=env, code=1).stderr
 
 
 def test_competition_form_needs_log_z_for_pr(run, grid) -> None:

@@ -93,8 +93,8 @@ def test_own_models_from_families_are_drawn_again_when_a_run_goes_on(run, tmp_pa
     ],
 )
 def test_sources_that_are_none_are_explained(run, tmp_path: Path, source: str, words: str) -> None:
-    told = train(run, short(tmp_path), tmp_path / "run", "--data", source, code=1).stderr
-    assert words in told
+    output = train(run, short(tmp_path), tmp_path / "run", "--data", source, code=1).stderr
+    assert words in output
 
 
 def test_a_folder_of_another_run_is_refused(run, tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_folder_of_another_run_is_refused(run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["nothing", "missing.json"])
 def test_an_unknown_preset_names_those_there_are(run, tmp_path: Path, preset: str) -> None:
-    told = run("train", preset, "-o", str(tmp_path / "run"), code=1).stderr
-    assert all(name in told for name in ("general-tiny", *NETWORKS))
+    output = run("train", preset, "-o", str(tmp_path / "run"), code=1).stderr
+    assert all(name in output for name in ("general-tiny", *NETWORKS))
     assert not (tmp_path / "run").exists()
 
 
@@ -120,9 +120,9 @@ def test_a_file_that_is_no_configuration(run, tmp_path: Path, text: str) -> None
 
 
 def test_the_help_names_every_network(run) -> None:
-    told = run("train", "--help").stdout
-    assert all(name in told for name in NETWORKS)
-    assert all(option in told for option in ("--data", "--steps", "--seed", "--start"))
+    output = run("train", "--help").stdout
+    assert all(name in output for name in NETWORKS)
+    assert all(option in output for option in ("--data", "--steps", "--seed", "--start"))
 
 
 @pytest.mark.parametrize("name", [*PRESETS, *NETWORKS])

@@ -22,13 +22,13 @@ def model_file(tmp_path: Path) -> str:
 
 def test_the_command_line_asks_what_python_asks(model_file: str, tmp_path: Path) -> None:
     out = tmp_path / "answer.MAR"
-    said = RUNNER.invoke(
+    result = RUNNER.invoke(
         app,
         ["marginals", model_file, "--observe", "Mood=2", "--likely", "Wet=dry:0.2,damp:0.5,2:.3",
          "--exclude", "Rain=0", "-o", str(out)],
     )  # fmt: skip
-    assert said.exit_code == 0, said.stderr
-    assert "1 observed, 1 with likelihoods, 1 with exclusions" in said.stderr
+    assert result.exit_code == 0, result.stderr
+    assert "1 observed, 1 with likelihoods, 1 with exclusions" in result.stderr
     expected = icgi.marginals(
         network(), {"Mood": 2}, likelihood={"Wet": [0.2, 0.5, 0.3]}, exclude={"Rain": 0}
     )
@@ -53,9 +53,9 @@ def test_the_command_line_asks_what_python_asks(model_file: str, tmp_path: Path)
     ],
 )
 def test_mistakes_end_with_one(model_file: str, words: list[str], message: str) -> None:
-    said = RUNNER.invoke(app, ["marginals", model_file, "--observe", "Sun=0", *words])
-    assert said.exit_code == 1
-    assert message in " ".join(said.stderr.split())
+    result = RUNNER.invoke(app, ["marginals", model_file, "--observe", "Sun=0", *words])
+    assert result.exit_code == 1
+    assert message in " ".join(result.stderr.split())
 
 
 def test_names_may_hold_the_signs() -> None:

@@ -11,9 +11,9 @@ def test_nothing_printed_is_obeyed_by_a_terminal(capsys) -> None:
     output.note(bad)
     output.warn(bad)
     complain(bad)
-    told = "".join(capsys.readouterr())
-    assert told.count("a\\x1b]0;title\\x07b") == 5
-    assert not any(ch in told for ch in "\x1b\x07")
+    text = "".join(capsys.readouterr())
+    assert text.count("a\\x1b]0;title\\x07b") == 5
+    assert not any(ch in text for ch in "\x1b\x07")
 
 
 def test_work_that_fails_fails_as_itself() -> None:

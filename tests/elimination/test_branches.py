@@ -91,7 +91,7 @@ def test_branches_mend_what_trains_of_the_whole_cannot() -> None:
 def test_leaves_take_half_the_rank_and_all_of_it_where_it_can_help(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Wrecks are tried twice at half the rank, others are raised to the whole unless accurate."""
+    """Unusable leaves get two tries at half the rank; others the whole rank unless accurate."""
     runs: dict[tuple[tuple[int, int], ...], list[tuple[int, bool, float]]] = {}
 
     def watched(model, held, engine, budget, rng):  # type: ignore[no-untyped-def]

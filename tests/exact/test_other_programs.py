@@ -31,10 +31,10 @@ def test_spin_glasses_equal_the_tree_decomposition_sampler(n: int, edges: int, b
     found = icgi.marginals(icgi.from_ising(J, h, beta), engine="jt")
     links = {(i, j): -J[i, j] for i, j in zip(*np.nonzero(np.triu(J)), strict=True)}
     energy = dimod.BinaryQuadraticModel(dict(enumerate(-h)), links, 0.0, "SPIN")
-    told = TreeDecompositionSampler().sample(energy, beta=beta, marginals=True, num_reads=1).info
-    up = [told["variable_marginals"][i] for i in range(n)]
+    info = TreeDecompositionSampler().sample(energy, beta=beta, marginals=True, num_reads=1).info
+    up = [info["variable_marginals"][i] for i in range(n)]
     assert_allclose(found.probs[:, 1], up, atol=1e-9)
-    assert found.log_z == pytest.approx(told["log_partition_function"], rel=1e-11)
+    assert found.log_z == pytest.approx(info["log_partition_function"], rel=1e-11)
 
 
 def pyagrum_marginals(model: FactorGraph) -> list[np.ndarray]:

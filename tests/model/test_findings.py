@@ -16,7 +16,7 @@ from some_networks import network
 
 
 def engine_error() -> icgi.EvidenceError:
-    return icgi.EvidenceError("as the engine said it")
+    return icgi.EvidenceError("as the engine worded it")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -81,9 +81,9 @@ def test_answers_say_what_was_entered() -> None:
     import json
 
     answer = icgi.marginals(network(), likelihood={"Rain": [1, 3]}, exclude={"Wet": "damp"})
-    said = json.loads(answer.to_json())
-    assert said["likelihood"] == {"Rain": {"0": 1.0, "1": 3.0}}
-    assert said["excluded"] == {"Wet": ["damp"]}
+    content = json.loads(answer.to_json())
+    assert content["likelihood"] == {"Rain": {"0": 1.0, "1": 3.0}}
+    assert content["excluded"] == {"Wet": ["damp"]}
     assert answer.model.n_factors == network().n_factors
 
 
@@ -120,11 +120,11 @@ def test_contradicting_observations_are_named_and_no_others() -> None:
     model = equal(6)
     with pytest.raises(icgi.EvidenceError) as caught:
         icgi.marginals(model, {"free": 0, "v0": 0, "v3": 0, "v6": 1})
-    said = str(caught.value)
-    assert "v6=1" in said
-    assert "free" not in said
-    assert ("v0" in said) != ("v3" in said)  # either one of them does it
-    assert "without the observation v6=1 the rest is possible" in said
+    message = str(caught.value)
+    assert "v6=1" in message
+    assert "free" not in message
+    assert ("v0" in message) != ("v3" in message)  # either one of them does it
+    assert "without the observation v6=1 the rest is possible" in message
 
 
 @given(st.sets(st.integers(0, 8), min_size=1), st.data())

@@ -163,7 +163,7 @@ def test_strengths_are_those_of_the_tables_of_a_variable_and_of_those_nearby() -
 def test_deviations_grow_with_the_signs_of_error(kind: doubt.Kind) -> None:
     errors = [doubt.stated(kind, signs(r))[1][0, 0] for r in (0.0, 5.0, 40.0, 50.0, 700.0)]
     assert (np.diff(errors) >= 0).all()
-    assert errors[2] < errors[4] or errors[2] >= doubt.UNKNOWN  # as much as can be said
+    assert errors[2] < errors[4] or errors[2] >= doubt.UNKNOWN  # as much as is known
     assert 1.645 * errors[-1] > 0.99
     assert (
         doubt.stated(kind, signs(2.0, 0.1, 0.2))[1][0, 0] > doubt.stated(kind, signs(2.0))[1][0, 0]

@@ -111,12 +111,12 @@ def test_context_is_read_only_where_it_is_given() -> None:
     net = network(trained=True)
     silent = replace(spins, estimate=torch.full_like(spins.fields, 2.0) * 0)
     assert_allclose(net.run(silent, 4).detach(), net.run(spins, 4).detach())
-    told = replace(
+    with_context = replace(
         spins,
         estimate=torch.full_like(spins.fields, 2.0),
         reliability=torch.full_like(spins.fields, 0.9),
     )
-    assert (net.run(told, 4) - net.run(spins, 4)).abs().max() > 1e-4
+    assert (net.run(with_context, 4) - net.run(spins, 4)).abs().max() > 1e-4
 
 
 def test_gradients_are_finite_in_single_precision() -> None:

@@ -162,8 +162,8 @@ def test_context_is_read_only_where_it_is_given() -> None:
     estimate = torch.randn_like(given.estimate)
     silent = given.with_context(estimate * 0.0, given.reliability)
     assert_allclose(net.run(silent, 3).detach(), net.run(given, 3).detach())
-    told = given.with_context(estimate, torch.full_like(given.reliability, 0.9))
-    assert (net.run(told, 3) - net.run(given, 3)).abs().max() > 1e-4
+    with_context = given.with_context(estimate, torch.full_like(given.reliability, 0.9))
+    assert (net.run(with_context, 3) - net.run(given, 3)).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("trained", [False, True])

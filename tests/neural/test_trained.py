@@ -76,11 +76,11 @@ def test_further_orders_come_from_the_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [("fast,orders=0", "orders=0"), ("fast,core=0", "core=0"), ("paper,steps=-1", "steps=-1"),
      ("fast,device=nowhere", "device=nowhere")],
 )  # fmt: skip
-def test_options_that_no_run_could_honour_are_refused(options: str, told: str) -> None:
+def test_options_that_no_run_could_honour_are_refused(options: str, message: str) -> None:
     model = FAMILIES["tree"].sample(np.random.default_rng(0), n=5, states=2)
-    with pytest.raises(icgi.IcgiError, match=told):
+    with pytest.raises(icgi.IcgiError, match=message):
         icgi.marginals(model, engine=f"icgi:{options}")

@@ -41,8 +41,8 @@ def test_no_correlation_is_independence() -> None:
     row, means = (torch.as_tensor(rng.uniform(-0.8, 0.8, (2, 6))) for _ in range(2))
     field, ones = torch.zeros(2).double(), torch.ones(2, 6).double()
     plain = project(row, field, means, ones)
-    told = project(row, field, means, ones, torch.zeros(2, 6, 6).double())
-    for a, b in zip(plain, told, strict=True):
+    projected = project(row, field, means, ones, torch.zeros(2, 6, 6).double())
+    for a, b in zip(plain, projected, strict=True):
         assert_allclose(a, b, atol=1e-6)  # the variance is a little regularised
 
 

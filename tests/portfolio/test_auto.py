@@ -97,7 +97,7 @@ def test_messages_under_another_name_do_not_confirm_themselves() -> None:
 
 def test_every_answer_on_the_way_is_complete() -> None:
     model, found = glass(), []
-    last = marginals(model, engine=Auto(), budget=SECOND, heard=found.append)
+    last = marginals(model, engine=Auto(), budget=SECOND, on_answer=found.append)
     assert len(found) >= 2
     for answer in found:
         sound(model, answer.marginals)
@@ -117,12 +117,12 @@ def test_little_memory_is_no_reason_not_to_answer() -> None:
 def test_a_request_to_stop_ends_with_the_best_answer() -> None:
     model, found = glass(), []
 
-    def heard(answer: object) -> None:
+    def on_answer(answer: object) -> None:
         found.append(answer)
         clock.request_stop()
 
     with clock.stoppable():
-        last = marginals(model, engine=Auto(), budget=Budget(seconds=600.0), heard=heard)
+        last = marginals(model, engine=Auto(), budget=Budget(seconds=600.0), on_answer=on_answer)
     sound(model, last.marginals)
     assert last.seconds < 60
 

@@ -81,25 +81,27 @@ def test_more_configurations_than_the_memory_holds_are_refused() -> None:
 def test_each_removed_observation_is_what_a_question_without_it_says() -> None:
     model = zoo.MODELS["tree"]
     evidence = {6: 2, 4: 1, 0: 1}
-    told = icgi.explain(model, evidence, 2, engine="jt")
-    assert_allclose(told.probs, icgi.marginals(model, evidence, "enumerate")[2], atol=1e-12)
-    assert_allclose(told.prior, icgi.marginals(model, None, "enumerate")[2], atol=1e-12)
-    assert [r.change for r in told.removals] == sorted(r.change for r in told.removals)[::-1]
-    assert {r.variable for r in told.removals} == set(evidence)
-    for removal in told.removals:
+    explained = icgi.explain(model, evidence, 2, engine="jt")
+    assert_allclose(explained.probs, icgi.marginals(model, evidence, "enumerate")[2], atol=1e-12)
+    assert_allclose(explained.prior, icgi.marginals(model, None, "enumerate")[2], atol=1e-12)
+    assert [r.change for r in explained.removals] == sorted(r.change for r in explained.removals)[
+        ::-1
+    ]
+    assert {r.variable for r in explained.removals} == set(evidence)
+    for removal in explained.removals:
         rest = {i: x for i, x in evidence.items() if i != removal.variable}
         expected = icgi.marginals(model, rest, "enumerate")[2]
         assert_allclose(removal.probs, expected, atol=1e-12)
-        assert removal.change == pytest.approx(0.5 * np.abs(told.probs - expected).sum())
+        assert removal.change == pytest.approx(0.5 * np.abs(explained.probs - expected).sum())
         assert removal.state == evidence[removal.variable]
-    assert told.status is icgi.Status.EXACT
-    assert told.std_error == 0.0
+    assert explained.status is icgi.Status.EXACT
+    assert explained.std_error == 0.0
 
 
 def test_an_observation_that_separation_makes_irrelevant_changes_nothing() -> None:
     model = zoo.MODELS["chain"]
-    told = icgi.explain(model, {2: 1, 4: 0}, 0, engine="jt")
-    assert {r.variable: round(r.change, 12) for r in told.removals}[4] == 0.0
+    explained = icgi.explain(model, {2: 1, 4: 0}, 0, engine="jt")
+    assert {r.variable: round(r.change, 12) for r in explained.removals}[4] == 0.0
 
 
 def test_questions_that_make_no_sense_are_refused() -> None:

@@ -20,13 +20,13 @@ def test_options_and_defaults(name: str) -> None:
     page = (DOCS / "engines" / f"{name}.md").read_text()
     for option in dataclasses.fields(PAGES[name]):
         line = next(row for row in page.splitlines() if row.startswith(f"| `{option.name}` |"))
-        told = line.split("|")[2].strip().strip("`")
+        documented = line.split("|")[2].strip().strip("`")
         if option.default is None:
-            assert told.startswith("none")
+            assert documented.startswith("none")
         elif isinstance(option.default, bool | str):
-            assert told == str(option.default).lower()
+            assert documented == str(option.default).lower()
         else:
-            assert float(told) == option.default
+            assert float(documented) == option.default
 
 
 @pytest.mark.parametrize("engine", [ParallelTempering(hottest=0.2), PopulationAnnealing()])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from icgi.approx.core import Core
+from icgi.approx.flat import FlatModels
 from icgi.errors import UnsupportedModelError
 from icgi.inference import Scope
 from icgi.model.condition import Conditioned
@@ -13,18 +13,18 @@ from icgi.wording import some
 
 
 def factor_joints(
-    core: Core,
+    flat: FlatModels,
     belief: FloatArray,
     messages: FloatArray,
     part: Conditioned,
     cards: IntArray,
     scopes: Sequence[Scope],
 ) -> tuple[FloatArray, ...]:
-    """Joint tables of scopes; `part` is the model of the core, `cards` are the states before it.
+    """Joint tables of scopes; `part` is the model of the arrays, `cards` are the states before it.
 
     Raises `UnsupportedModelError` for variables that no factor has together.
     """
-    found = [_joint(core, belief, messages, part.model, scope) for scope in scopes]
+    found = [_joint(flat, belief, messages, part.model, scope) for scope in scopes]
     return over_all_states(found, scopes, part.alive, cards)
 
 
@@ -42,52 +42,52 @@ def over_all_states(
 
 
 def _joint(
-    core: Core, belief: FloatArray, messages: FloatArray, model: FactorGraph, scope: Scope
+    flat: FlatModels, belief: FloatArray, messages: FloatArray, model: FactorGraph, scope: Scope
 ) -> FloatArray:
     """Joint table of a scope over the states that are left."""
     free = [i for i in scope if model.cards[i] > 1]
     if not free:
         return np.ones(1)
     if len(free) == 1:
-        return _marginal(core, belief, free[0])
-    factor = _factor_of(core, free)
+        return _marginal(flat, belief, free[0])
+    factor = _factor_of(flat, free)
     if factor is None:
         named = some(variable_name(model, i) for i in scope)
         raise UnsupportedModelError(
             f"no factor has {named} together, so belief propagation says nothing about them "
             "jointly; use jt, ttve or pt"
         )
-    return _factor_belief(core, belief, messages, factor, free)
+    return _factor_belief(flat, belief, messages, factor, free)
 
 
-def _marginal(core: Core, belief: FloatArray, i: int) -> FloatArray:
-    ratios = belief[core.ratio_start[i] : core.ratio_start[i + 1]]
+def _marginal(flat: FlatModels, belief: FloatArray, i: int) -> FloatArray:
+    ratios = belief[flat.ratio_start[i] : flat.ratio_start[i + 1]]
     weight = np.concatenate([[0.0], ratios])
     weight = np.exp(weight - weight.max())
     return np.asarray(weight / weight.sum())
 
 
-def _factor_of(core: Core, free: Sequence[int]) -> int | None:
+def _factor_of(flat: FlatModels, free: Sequence[int]) -> int | None:
     """Smallest factor that has all of some variables."""
-    lists = [core.touching[core.touching_start[i] : core.touching_start[i + 1]] for i in free]
+    lists = [flat.touching[flat.touching_start[i] : flat.touching_start[i + 1]] for i in free]
     shared = set(lists[0].tolist()).intersection(*(part.tolist() for part in lists[1:]))
-    width = np.diff(core.edge_start)
+    width = np.diff(flat.edge_start)
     return min(shared, key=lambda f: (int(width[f]), f), default=None)
 
 
 def _factor_belief(
-    core: Core, belief: FloatArray, messages: FloatArray, factor: int, free: Sequence[int]
+    flat: FlatModels, belief: FloatArray, messages: FloatArray, factor: int, free: Sequence[int]
 ) -> FloatArray:
     """b_f ∝ exp(θ_f / ρ_f) Π_i b_i / m_{f→i}, summed to some of its variables in their order."""
-    edges = range(int(core.edge_start[factor]), int(core.edge_start[factor + 1]))
-    scope = [int(core.variable[e]) for e in edges]
-    shape = [int(core.ratio_start[i + 1] - core.ratio_start[i]) + 1 for i in scope]
-    begin = int(core.value_start[factor])
-    log = core.values[begin : begin + int(np.prod(shape))].reshape(shape) / core.rho[factor]
+    edges = range(int(flat.edge_start[factor]), int(flat.edge_start[factor + 1]))
+    scope = [int(flat.variable[e]) for e in edges]
+    shape = [int(flat.ratio_start[i + 1] - flat.ratio_start[i]) + 1 for i in scope]
+    begin = int(flat.value_start[factor])
+    log = flat.values[begin : begin + int(np.prod(shape))].reshape(shape) / flat.rho[factor]
     for a, (e, i) in enumerate(zip(edges, scope, strict=True)):
-        ratios = belief[core.ratio_start[i] : core.ratio_start[i + 1]]
-        heard = messages[core.message_start[e] : core.message_start[e + 1]]
-        row = np.concatenate([[0.0], ratios - heard])
+        ratios = belief[flat.ratio_start[i] : flat.ratio_start[i + 1]]
+        incoming = messages[flat.message_start[e] : flat.message_start[e + 1]]
+        row = np.concatenate([[0.0], ratios - incoming])
         log += row.reshape([-1 if b == a else 1 for b in range(len(shape))])
     weight = np.exp(log - log.max())
     gone = tuple(a for a, i in enumerate(scope) if i not in free)

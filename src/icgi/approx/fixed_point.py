@@ -23,7 +23,7 @@ Advance: TypeAlias = Callable[[int, Stop], tuple[int, float]]
 """Makes up to so many sweeps, fewer if it comes to rest or is stopped; how many, and residual."""
 
 BLOCKS = 16  # of a batch for each thread: the slowest block is then a small part of the work
-PATIENCE = 0.1  # seconds in one compiled call: the keyboard is heard in between
+PATIENCE = 0.1  # seconds in one compiled call: the keyboard is looked at in between
 GRACE = 0.2  # seconds after the deadline in which a run that came to rest may still be evaluated
 
 

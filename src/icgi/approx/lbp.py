@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from icgi.approx.core import (
-    Core,
+from icgi.approx.factor_joints import factor_joints
+from icgi.approx.fixed_point import after, check_settings
+from icgi.approx.flat import (
+    FlatModels,
     Sizes,
     State,
     initial_state,
@@ -17,17 +19,15 @@ from icgi.approx.core import (
     probabilities,
     reweight,
 )
-from icgi.approx.factor_joints import factor_joints
-from icgi.approx.fixed_point import after, check_settings
 from icgi.approx.mean_field import SOFT, relax, starting_point
 from icgi.approx.mean_field_sweeps import mean_messages
 from icgi.approx.messages import NUMBER, Schedule, log_partitions, sweep
 from icgi.approx.reading import TimeSpent, check, from_fields, patient
 from icgi.approx.spin_sweeps import (
-    SpinCore,
+    SpinModels,
     mean_field_messages,
-    spin_core,
     spin_log_partitions,
+    spin_models,
     sweep_spins,
 )
 from icgi.approx.support import supported_all
@@ -98,10 +98,10 @@ class LoopyBP:
         settled = self._settled([model], budget, [rng], budget.deadline(), None, keep=True)
         if settled is None:
             raise BudgetError("lbp: the seconds were over before a sweep was made; give more")
-        (part,), core, best = settled
+        (part,), flat, best = settled
         assert best.messages is not None
-        answer = best.answer(core, 0, np.zeros((0, 0)))
-        tables = factor_joints(core, best.belief, best.messages, part, model.cards, scopes)
+        answer = best.answer(flat, 0, np.zeros((0, 0)))
+        tables = factor_joints(flat, best.belief, best.messages, part, model.cards, scopes)
         return JointTables(tables, answer.status, answer.log_z)
 
     def _together(
@@ -117,11 +117,11 @@ class LoopyBP:
         settled = self._settled(models, budget, rngs, deadline, threads)
         if settled is None:
             return [from_fields(model) for model in models]
-        parts, core, best = settled
-        probs = probabilities(core, best.belief, max(part.model.max_states for part in parts))
-        rows = np.split(probs, core.model_variable[1:-1])
+        parts, flat, best = settled
+        probs = probabilities(flat, best.belief, max(part.model.max_states for part in parts))
+        rows = np.split(probs, flat.model_variable[1:-1])
         return [
-            lift(best.answer(core, m, rows[m][:, : part.model.max_states].copy()), part.alive)
+            lift(best.answer(flat, m, rows[m][:, : part.model.max_states].copy()), part.alive)
             for m, part in enumerate(parts)
         ]
 
@@ -133,19 +133,19 @@ class LoopyBP:
         deadline: Deadline,
         threads: int | None,
         keep: bool = False,
-    ) -> "tuple[list[Conditioned], Core, _Best] | None":
+    ) -> "tuple[list[Conditioned], FlatModels, _Best] | None":
         """All runs of all models; None where there was no time for the first.
 
         With `keep` the messages of the best run are kept, too.
         """
         try:
             parts, w = supported_all(models, patient(models, deadline))
-            core = lay_out([part.model for part in parts], w, patient(models, deadline))
-            core = reweight(core, core.rho)
+            flat = lay_out([part.model for part in parts], w, patient(models, deadline))
+            flat = reweight(flat, flat.rho)
             check(patient(models, deadline))
         except TimeSpent:
             return None
-        return parts, core, self._best(core, budget, rngs, deadline, threads, keep)
+        return parts, flat, self._best(flat, budget, rngs, deadline, threads, keep)
 
     def arrays(
         self, batch: PairwiseBatch, budget: Budget, rng: Generator, threads: int | None = None
@@ -156,13 +156,13 @@ class LoopyBP:
         if not len(batch) or not batch.ordinary or k < 2 or needed > budget.table_bytes:
             return None
         deadline = Deadline.after(budget.seconds * len(batch))
-        core = lay_out_wired([Sizes(n, n + e)] * len(batch), batch.wiring(0, len(batch)))
-        core = reweight(core, core.rho)
-        spins = spin_core(core, len(batch)) if k == 2 else None
+        flat = lay_out_wired([Sizes(n, n + e)] * len(batch), batch.wiring(0, len(batch)))
+        flat = reweight(flat, flat.rho)
+        spins = spin_models(flat, len(batch)) if k == 2 else None
         streams = LazyStreams(rng, len(batch))
-        best = self._best(core, budget, streams, deadline, threads, spins=spins)
-        probs = probabilities(core, best.belief, k).reshape(len(batch), n, k)
-        exact = core.forest & core.plain & (best.residual <= EXACT)
+        best = self._best(flat, budget, streams, deadline, threads, spins=spins)
+        probs = probabilities(flat, best.belief, k).reshape(len(batch), n, k)
+        exact = flat.forest & flat.plain & (best.residual <= EXACT)
         status = tuple(
             (Status.EXACT if sure else Status.AT_REST) if rest else Status.BUDGET_SPENT
             for rest, sure in zip(best.at_rest.tolist(), exact.tolist(), strict=True)
@@ -177,43 +177,43 @@ class LoopyBP:
 
     def _best(
         self,
-        core: Core,
+        flat: FlatModels,
         budget: Budget,
         rngs: Sequence[Generator],
         deadline: Deadline,
         threads: int | None,
         keep: bool = False,
-        spins: SpinCore | None = None,
+        spins: SpinModels | None = None,
     ) -> "_Best":
         """All runs of models that are laid out; with `keep` the messages of the best are kept.
 
         `spins` are the same models, where they can be swept as such.
         """
-        best = _Best.empty(core, keep)
+        best = _Best.empty(flat, keep)
         further = AUTOMATIC if self.restarts is None else range(1, self.restarts + 1)
         for attempt in (0, *further):
-            limit, share = self._allowed(core, attempt, best, budget.sweeps(), deadline)
+            limit, share = self._allowed(flat, attempt, best, budget.sweeps(), deadline)
             if attempt and (deadline.passed or not limit.any()):
                 break
             schedule, damping = _plan(self, attempt)
-            state = initial_state(core, _start(core, attempt, rngs, limit, share, spins))
+            state = initial_state(flat, _start(flat, attempt, rngs, limit, share, spins))
             rest = self.tolerance, limit, share, threads
             if spins is None or schedule == "residual":
-                sweep(core, state, schedule, damping, *rest)
+                sweep(flat, state, schedule, damping, *rest)
             else:
                 sweep_spins(spins, state, schedule == "flooding", damping, *rest)
             settled = (state.residual <= self.tolerance).any()
             with (after(deadline) if settled else deadline).flag() as stop:
                 found = (
-                    log_partitions(core, state, stop)
+                    log_partitions(flat, state, stop)
                     if spins is None
                     else spin_log_partitions(spins, state, stop)
                 )
-            best.offer(core, state, found, self.tolerance, attempt, limit > 0)
+            best.offer(flat, state, found, self.tolerance, attempt, limit > 0)
         return best
 
     def _allowed(
-        self, core: Core, attempt: int, best: "_Best", sweeps: int, deadline: Deadline
+        self, flat: FlatModels, attempt: int, best: "_Best", sweeps: int, deadline: Deadline
     ) -> tuple[IntArray, Deadline]:
         """Sweeps of each model in a run, and the end of its share of the time."""
         left = sweeps - best.sweeps
@@ -221,7 +221,7 @@ class LoopyBP:
             if attempt == 0:
                 return left, deadline
             # Forests have one fixed point, and two runs that agree are taken for a sign of that.
-            open_ = best.at_rest_first & ~core.forest & ~best.agreed
+            open_ = best.at_rest_first & ~flat.forest & ~best.agreed
             extra = (
                 best.first - best.sweeps + np.maximum(EXTRA * best.first, len(AUTOMATIC) * SHORT)
             )
@@ -252,17 +252,17 @@ class _Best:
     messages: FloatArray | None  # log ratios, where they are kept; of one model only
 
     @classmethod
-    def empty(cls, core: Core, keep: bool = False) -> "_Best":
-        m = len(core.constant)
+    def empty(cls, flat: FlatModels, keep: bool = False) -> "_Best":
+        m = len(flat.constant)
         zero, worst = np.zeros(m, np.int64), np.full(m, np.inf)
         return cls(
-            core.field.copy(), zero > 0, -worst, worst, zero - 1, zero, zero, worst, zero, zero,
-            zero > 0, zero > 0, np.zeros(int(core.message_start[-1])) if keep else None,
+            flat.field.copy(), zero > 0, -worst, worst, zero - 1, zero, zero, worst, zero, zero,
+            zero > 0, zero > 0, np.zeros(int(flat.message_start[-1])) if keep else None,
         )  # fmt: skip
 
     def offer(
         self,
-        core: Core,
+        flat: FlatModels,
         state: State,
         log_z: FloatArray,
         tolerance: float,
@@ -277,7 +277,7 @@ class _Best:
             log_z > self.log_z + 1e-9,
             at_rest | (~self.at_rest & ((state.residual < self.residual) | (self.run < 0))),
         )
-        chosen = np.repeat(better, np.diff(core.ratio_start[core.model_variable]))
+        chosen = np.repeat(better, np.diff(flat.ratio_start[flat.model_variable]))
         self.belief = np.where(chosen, state.belief, self.belief)
         if self.messages is not None and better.all():
             self.messages = state.messages.copy()
@@ -292,10 +292,10 @@ class _Best:
         if number == 0:
             self.first, self.at_rest_first = state.sweeps.copy(), at_rest
 
-    def answer(self, core: Core, m: int, probs: FloatArray) -> Marginals:
+    def answer(self, flat: FlatModels, m: int, probs: FloatArray) -> Marginals:
         if not self.at_rest[m]:
             return Marginals(probs, Status.BUDGET_SPENT, stats=self.stats(m))
-        exact = core.forest[m] and core.plain[m] and self.residual[m] <= EXACT
+        exact = flat.forest[m] and flat.plain[m] and self.residual[m] <= EXACT
         log_z = float(self.log_z[m]) if np.isfinite(self.log_z[m]) else None
         status = Status.EXACT if exact else Status.AT_REST
         return Marginals(probs, status, log_z, stats=self.stats(m))
@@ -329,25 +329,25 @@ def _at_random(attempt: int) -> bool:
 
 
 def _start(
-    core: Core,
+    flat: FlatModels,
     attempt: int,
     streams: Sequence[Generator],
     limit: IntArray,
     deadline: Deadline,
-    spins: SpinCore | None,
+    spins: SpinModels | None,
 ) -> FloatArray | None:
     """First messages of a run, random ones drawn from one stream for each model; None: uniform."""
     if attempt in (0, 2, 3):
         return None
     if _at_random(attempt):
-        ends = core.message_start[core.edge_start[core.model_factor]]
+        ends = flat.message_start[flat.edge_start[flat.model_factor]]
         messages = np.zeros(ends[-1])
         for m in np.flatnonzero(limit).tolist():  # strong enough to reach other fixed points
             messages[ends[m] : ends[m + 1]] = streams[m].normal(0.0, 2.0, ends[m + 1] - ends[m])
         return messages
     if spins is not None and attempt == 1:
         return mean_field_messages(spins, np.where(limit > 0, MEAN_FIELD_SWEEPS, 0), deadline)
-    q = starting_point(core, None if attempt == 1 else streams)
-    relax(core, q, SOFT, np.where(limit > 0, MEAN_FIELD_SWEEPS, 0), deadline)
+    q = starting_point(flat, None if attempt == 1 else streams)
+    relax(flat, q, SOFT, np.where(limit > 0, MEAN_FIELD_SWEEPS, 0), deadline)
     with deadline.flag() as stop:
-        return np.asarray(mean_messages(core, q, SOFT, stop))
+        return np.asarray(mean_messages(flat, q, SOFT, stop))

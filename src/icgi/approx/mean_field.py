@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from icgi.approx.core import Core, lay_out, packs
 from icgi.approx.fixed_point import Stop, after, check_settings, fixed_points
+from icgi.approx.flat import FlatModels, lay_out, packs
 from icgi.approx.mean_field_sweeps import ascend, lower_bounds
 from icgi.approx.reading import TimeSpent, from_fields, patient
 from icgi.approx.support import possible_configuration, supported_all
@@ -71,17 +71,17 @@ class MeanField:
             return []
         try:
             parts, w = supported_all(models, patient(models, deadline))
-            core = lay_out([part.model for part in parts], w, patient(models, deadline))
+            flat = lay_out([part.model for part in parts], w, patient(models, deadline))
         except TimeSpent:
             return [from_fields(model) for model in models]
-        zeros = _with_zeros(core, [part.model for part in parts])
+        zeros = _with_zeros(flat, [part.model for part in parts])
         best = _Best.empty(len(models))
         for attempt in range(self.restarts + 1):
             if attempt and deadline.passed:
                 break
             runs = self.restarts + 1 - attempt
             limit, share = (budget.sweeps() - best.sweeps) // runs, deadline.share(1 / runs)
-            run = _Run.of(core, starting_point(core, rngs if attempt else None))
+            run = _Run.of(flat, starting_point(flat, rngs if attempt else None))
             outside = zeros
             if zeros.any():
                 soft, half = np.where(zeros, limit // 2, 0), share.share(0.5)
@@ -92,7 +92,7 @@ class MeanField:
             with after(deadline).flag() as stop:
                 best.offer(run, attempt, stop)
         rows = np.split(
-            _dense(core, best.q, max(p.model.max_states for p in parts)), core.model_variable[1:-1]
+            _dense(flat, best.q, max(p.model.max_states for p in parts)), flat.model_variable[1:-1]
         )
         late = deadline.passed
         return [
@@ -125,15 +125,15 @@ class MeanField:
 class _Run:
     """One ascent of every model."""
 
-    core: Core
+    flat: FlatModels
     q: FloatArray  # probabilities, all states of all variables in a row
     sweeps: IntArray  # m
     residual: FloatArray  # m
 
     @classmethod
-    def of(cls, core: Core, q: FloatArray) -> "_Run":
-        size = len(core.constant)
-        return cls(core, q, np.zeros(size, np.int64), np.full(size, np.inf))
+    def of(cls, flat: FlatModels, q: FloatArray) -> "_Run":
+        size = len(flat.constant)
+        return cls(flat, q, np.zeros(size, np.int64), np.full(size, np.inf))
 
     def ascend(
         self,
@@ -149,11 +149,11 @@ class _Run:
 
         def some(count: int, first: int, last: int, stop: Stop) -> None:
             ascend(
-                self.core, self.q, softness, tolerance, limit, count, first, last,
+                self.flat, self.q, softness, tolerance, limit, count, first, last,
                 self.sweeps, self.residual, stop,
             )  # fmt: skip
 
-        work = np.diff(self.core.model_factor)
+        work = np.diff(self.flat.model_factor)
         fixed_points(some, work, self.sweeps, self.residual, limit, deadline, tolerance, threads)
 
     def enter(
@@ -164,7 +164,7 @@ class _Run:
         deadline: Deadline,
     ) -> BoolArray:
         """Move models with zeros to a possible configuration nearby; where none was found."""
-        start = _state_start(self.core)[self.core.model_variable]
+        start = _state_start(self.flat)[self.flat.model_variable]
         outside = zeros.copy()
         for m in np.flatnonzero(zeros).tolist():
             here = slice(start[m], start[m + 1])
@@ -191,43 +191,45 @@ class _Best:
         return cls(np.empty(0), -worst, worst, zero, zero, zero > 0)
 
     def offer(self, run: _Run, number: int, stop: Stop) -> None:
-        bound = lower_bounds(run.core, run.q, stop)
+        bound = lower_bounds(run.flat, run.q, stop)
         better = (bound > self.bound) | (self.runs == 0)
-        start = _state_start(run.core)[run.core.model_variable]
+        start = _state_start(run.flat)[run.flat.model_variable]
         self.q = np.where(np.repeat(better, np.diff(start)), run.q, self.q) if self.runs else run.q
         self.bound = np.where(better, bound, self.bound)
         self.residual = np.where(better, run.residual, self.residual)
         self.run = np.where(better, number, self.run)
         self.sweeps = self.sweeps + run.sweeps
-        self.exact = (np.diff(run.core.model_factor) == 0) & run.core.plain
+        self.exact = (np.diff(run.flat.model_factor) == 0) & run.flat.plain
         self.runs += 1
 
 
-def _with_zeros(core: Core, models: Sequence[FactorGraph]) -> BoolArray:
+def _with_zeros(flat: FlatModels, models: Sequence[FactorGraph]) -> BoolArray:
     """Which models have zeros left."""
-    where = np.flatnonzero(np.isneginf(core.values))
+    where = np.flatnonzero(np.isneginf(flat.values))
     if not len(where):
         return np.zeros(len(models), np.bool_)
     ends = np.cumsum([0] + [sum(t.size for t in model.log_tables) for model in models])
     return np.asarray(np.searchsorted(where, ends[1:]) > np.searchsorted(where, ends[:-1]))
 
 
-def relax(core: Core, q: FloatArray, zero: float, sweeps: IntArray, deadline: Deadline) -> None:
+def relax(
+    flat: FlatModels, q: FloatArray, zero: float, sweeps: IntArray, deadline: Deadline
+) -> None:
     """Make so many sweeps of each model, in place."""
-    _Run.of(core, q).ascend(zero, sweeps, 0.0, deadline)
+    _Run.of(flat, q).ascend(zero, sweeps, 0.0, deadline)
 
 
-def _state_start(core: Core) -> IntArray:
-    return np.asarray(core.ratio_start + np.arange(len(core.ratio_start)))
+def _state_start(flat: FlatModels) -> IntArray:
+    return np.asarray(flat.ratio_start + np.arange(len(flat.ratio_start)))
 
 
-def starting_point(core: Core, streams: Sequence[Generator] | None) -> FloatArray:
+def starting_point(flat: FlatModels, streams: Sequence[Generator] | None) -> FloatArray:
     """Uniform q, or drawn evenly from all distributions, by one stream for each model."""
-    start = _state_start(core)
+    start = _state_start(flat)
     if streams is None:
         q = np.ones(start[-1])
     else:
-        sizes = np.diff(start[core.model_variable])
+        sizes = np.diff(start[flat.model_variable])
         q = np.concatenate([r.exponential(size=k) for r, k in zip(streams, sizes, strict=True)])
     sums = np.add.reduceat(q, start[:-1]) if len(q) else q
     return np.asarray(q / np.repeat(sums, np.diff(start)))
@@ -247,8 +249,8 @@ def _inside(
     return inside, True
 
 
-def _dense(core: Core, q: FloatArray, width: int) -> FloatArray:
-    start = _state_start(core)
+def _dense(flat: FlatModels, q: FloatArray, width: int) -> FloatArray:
+    start = _state_start(flat)
     probs = np.zeros((len(start) - 1, width))
     probs[np.arange(width) < np.diff(start)[:, None]] = q
     return probs

@@ -1,6 +1,6 @@
 """Compiled sweeps of mean field, log q_i(x) = E_q[Σ_{f∋i} θ_f | x_i = x], variable by variable.
 
-Probabilities q are all states of all variables in a row; models are laid out by `core.lay_out`.
+Probabilities q are all states of all variables in a row; models are laid out by `flat.lay_out`.
 """
 
 import math

@@ -1,10 +1,10 @@
-"""The message-passing core: one compiled sweep for any cardinality, arity and reweighting.
+"""Message passing: one compiled sweep for any cardinality, arity and reweighting.
 
     m_{f→i}(x_i) ∝ Σ_{x_f∖x_i} exp(θ_f / ρ_f) Π_{j∈f∖i} b_j(x_j) / m_{f→j}(x_j),
     b_i(x_i)     ∝ exp(θ_i) Π_f m_{f→i}(x_i)^ρ_f,
 
 ρ = 1 being loopy belief propagation (Kschischang et al. 2001) and ρ < 1 the tree-reweighted one
-(Wainwright, Jaakkola, Willsky 2005). Messages are log ratios (`core.py`); within a factor the sums
+(Wainwright, Jaakkola, Willsky 2005). Messages are log ratios (`flat.py`); within a factor the sums
 are linear, one exp per incoming and one log per outgoing state, and where that would underflow
 the factor is summed again in logarithms. `stop[0]` becomes 1 when the time is over: a factor whose
 sums are not complete by then keeps its messages, and beliefs always agree with the messages.
@@ -15,8 +15,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from icgi.approx.core import FLOOR, Core, State
 from icgi.approx.fixed_point import Stop, fixed_points
+from icgi.approx.flat import FLOOR, FlatModels, State
 from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import IntArray
@@ -30,7 +30,7 @@ _SAFE = {"contract", "reassoc", "nsz"}  # fast mathematics that keeps infinities
 
 
 def sweep(
-    core: Core,
+    flat: FlatModels,
     state: State,
     schedule: Schedule,
     damping: float,
@@ -39,13 +39,13 @@ def sweep(
     deadline: Deadline,
     threads: int | None = None,
 ) -> None:
-    """Sweep each model of a core until it is at rest, to its limit of sweeps, or the deadline."""
+    """Sweep each model until it is at rest, to its limit of sweeps, or the deadline."""
     number = NUMBER[schedule]
 
     def some(count: int, first: int, last: int, stop: Stop) -> None:
-        advance(core, state, number, damping, tolerance, limit, count, first, last, stop)
+        advance(flat, state, number, damping, tolerance, limit, count, first, last, stop)
 
-    work = np.diff(core.model_factor)
+    work = np.diff(flat.model_factor)
     fixed_points(some, work, state.sweeps, state.residual, limit, deadline, tolerance, threads)
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from icgi.approx.core import PLAIN
 from icgi.approx.fixed_point import Stop
+from icgi.approx.flat import PLAIN
 from icgi.approx.reading import NEVER, TimeSpent, check, side_by_side, watched
 from icgi.approx.regions import REGION_BYTES, RegionGraph
 from icgi.clock import Deadline
@@ -22,7 +22,7 @@ from icgi.kernels import kernel
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.wiring import Wiring
 
-READ = 7e-9  # seconds of a sweep for each entry of each link, measured on one core of 2026
+READ = 7e-9  # seconds of a sweep for each entry of each link, measured on one processor of 2026
 FEWEST = (
     10  # sweeps that the time must allow; building the tables and reading them out cost as many
 )

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icgi.approx.core import Core, State
 from icgi.approx.fixed_point import Stop, fixed_points
+from icgi.approx.flat import FlatModels, State
 from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import BoolArray, FloatArray, IntArray
@@ -23,8 +23,8 @@ from icgi.model.graph import BoolArray, FloatArray, IntArray
 RANGE = 200.0  # of log ratios: products of two beliefs stay finite, sums of weights above e^−200
 
 
-class SpinCore(NamedTuple):
-    """Models of spins on one graph, views into a `Core` that holds them one after the other."""
+class SpinModels(NamedTuple):
+    """Models of spins on one graph, views into `FlatModels`, which holds them one after the other."""
 
     pairs: IntArray  # f 2    variables of each factor
     share: FloatArray  # n    1 − number of factors of each variable
@@ -37,12 +37,12 @@ class SpinCore(NamedTuple):
     forest: BoolArray  # b
 
 
-def spin_core(core: Core, n_models: int) -> SpinCore | None:
+def spin_models(flat: FlatModels, n_models: int) -> SpinModels | None:
     """Views of models of one graph; None where a number is too large for ratios."""
-    n, f = (len(core.ratio_start) - 1) // n_models, len(core.rho) // n_models
-    pairs = core.variable[: 2 * f].reshape(f, 2)
-    log_field = core.field.reshape(n_models, n)
-    weights = core.weights.reshape(n_models, f, 4)
+    n, f = (len(flat.ratio_start) - 1) // n_models, len(flat.rho) // n_models
+    pairs = flat.variable[: 2 * f].reshape(f, 2)
+    log_field = flat.field.reshape(n_models, n)
+    weights = flat.weights.reshape(n_models, f, 4)
     with np.errstate(divide="ignore"):
         reach = -np.log(weights.min(2, initial=1.0))  # b f    of the log ratio of any message
     bound = np.abs(log_field)
@@ -50,21 +50,21 @@ def spin_core(core: Core, n_models: int) -> SpinCore | None:
     np.add.at(bound.T, pairs[:, 1], reach.T)
     if not bound.max(initial=0.0) <= RANGE:
         return None
-    return SpinCore(
+    return SpinModels(
         pairs,
         np.asarray(1.0 - np.bincount(pairs.ravel(), minlength=n), np.float64),
-        core.touching_start[: n + 1],
-        core.touching[: 2 * f],
+        flat.touching_start[: n + 1],
+        flat.touching[: 2 * f],
         np.exp(log_field),
         log_field,
         weights,
-        core.constant,
-        core.forest,
+        flat.constant,
+        flat.forest,
     )
 
 
 def sweep_spins(
-    c: SpinCore,
+    c: SpinModels,
     state: State,
     flooding: bool,
     damping: float,
@@ -89,7 +89,7 @@ def sweep_spins(
     state.messages[:], state.belief[:] = np.log(messages.ravel()), np.log(belief.ravel())
 
 
-def mean_field_messages(c: SpinCore, sweeps: IntArray, deadline: Deadline) -> FloatArray:
+def mean_field_messages(c: SpinModels, sweeps: IntArray, deadline: Deadline) -> FloatArray:
     """Log ratios E_q[θ_f | x_i] after so many sweeps of mean field that begin at uniform q."""
     found = np.zeros((len(c.field), 2 * len(c.pairs)))
     with deadline.flag() as stop:
@@ -97,7 +97,7 @@ def mean_field_messages(c: SpinCore, sweeps: IntArray, deadline: Deadline) -> Fl
     return found.ravel()
 
 
-def spin_log_partitions(c: SpinCore, state: State, stop: Stop) -> FloatArray:
+def spin_log_partitions(c: SpinModels, state: State, stop: Stop) -> FloatArray:
     """Bethe log Z of every model, as `messages.log_partitions`; NaN where there was no time."""
     count, n = c.field.shape
     found = np.full(count, np.nan)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.random import Generator
 
-from icgi.approx.core import PLAIN
 from icgi.approx.fixed_point import Stop, check_settings, fixed_point
+from icgi.approx.flat import PLAIN
 from icgi.approx.reading import TimeSpent, check, from_fields, patient, require_bytes
 from icgi.approx.support import supported_all
 from icgi.clock import Deadline

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from icgi.approx.core import (
-    Core,
+from icgi.approx.factor_joints import factor_joints, over_all_states
+from icgi.approx.fixed_point import Stop, after, check_settings
+from icgi.approx.flat import (
+    FlatModels,
     State,
     forest,
     initial_state,
@@ -17,8 +19,6 @@ from icgi.approx.core import (
     reweight,
     root,
 )
-from icgi.approx.factor_joints import factor_joints, over_all_states
-from icgi.approx.fixed_point import Stop, after, check_settings
 from icgi.approx.messages import NUMBER, Schedule, informations, log_partitions, sweep
 from icgi.approx.reading import (
     NEVER,
@@ -93,13 +93,13 @@ class TreeReweightedBP:
         packs([model], budget, "trbp", copies=4)
         deadline = budget.deadline()
         try:
-            (part,), (merged,), core = _ready([model], [rng], deadline)
+            (part,), (merged,), flat = _ready([model], [rng], deadline)
         except TimeSpent as error:
             raise BudgetError("trbp: the seconds were over before a sweep; give more") from error
-        run = self._tightened(core, budget, deadline, None)
+        run = self._tightened(flat, budget, deadline, None)
         answer = self._answer(run, 0, np.zeros((0, 0)))
         state, cards = run.state, part.model.cards
-        found = factor_joints(run.core, state.belief, state.messages, merged, cards, scopes)
+        found = factor_joints(run.flat, state.belief, state.messages, merged, cards, scopes)
         tables = over_all_states(found, scopes, part.alive, model.cards)
         return JointTables(tables, answer.status, answer.log_z)
 
@@ -114,12 +114,12 @@ class TreeReweightedBP:
         if not models:
             return []
         try:
-            parts, merged, core = _ready(models, rngs, deadline)
+            parts, merged, flat = _ready(models, rngs, deadline)
         except TimeSpent:
             return [from_fields(model) for model in models]
-        run = self._tightened(core, budget, deadline, threads)
-        probs = probabilities(core, run.state.belief, max(p.model.max_states for p in merged))
-        rows = np.split(probs, core.model_variable[1:-1])
+        run = self._tightened(flat, budget, deadline, threads)
+        probs = probabilities(flat, run.state.belief, max(p.model.max_states for p in merged))
+        rows = np.split(probs, flat.model_variable[1:-1])
         found = [
             lift(self._answer(run, m, rows[m][:, : part.model.max_states].copy()), part.alive)
             for m, part in enumerate(merged)
@@ -130,42 +130,42 @@ class TreeReweightedBP:
         residual = float(run.state.residual[m])
         bound = float(run.bound[m]) if np.isfinite(run.bound[m]) else None
         at_rest = residual <= self.tolerance
-        factors = slice(run.core.model_factor[m], run.core.model_factor[m + 1])
+        factors = slice(run.flat.model_factor[m], run.flat.model_factor[m + 1])
         stats = {
             "sweeps": float(run.sweeps[m]),
             "optimised": float(run.optimised[m]),
             "residual": residual,
             "upper_bound": float(at_rest and bound is not None),
-            "smallest_appearance": float(run.core.rho[factors].min(initial=1.0)),
+            "smallest_appearance": float(run.flat.rho[factors].min(initial=1.0)),
         }
         if bound is not None:
             stats["reweighted_log_z"] = bound  # no bound unless messages are at rest
         if not at_rest:
             return Marginals(probs, Status.BUDGET_SPENT, stats=stats)
-        exact = run.core.forest[m] and run.core.plain[m] and residual <= EXACT
+        exact = run.flat.forest[m] and run.flat.plain[m] and residual <= EXACT
         return Marginals(probs, Status.EXACT if exact else Status.AT_REST, bound, stats=stats)
 
     def _tightened(
-        self, core: Core, budget: Budget, deadline: Deadline, threads: int | None
+        self, flat: FlatModels, budget: Budget, deadline: Deadline, threads: int | None
     ) -> "_Run":
         """Fixed point at the given ρ, then at every ρ along the way that lowers the bound."""
-        state = initial_state(core)
-        size = len(core.constant)
-        self._sweep(core, state, np.full(size, budget.sweeps()), deadline, threads)
-        bound = self._bounds(core, state, deadline)
-        run = _Run(core, state, bound, state.sweeps, np.zeros(size, np.int64))
+        state = initial_state(flat)
+        size = len(flat.constant)
+        self._sweep(flat, state, np.full(size, budget.sweeps()), deadline, threads)
+        bound = self._bounds(flat, state, deadline)
+        run = _Run(flat, state, bound, state.sweeps, np.zeros(size, np.int64))
         step = np.full(size, 0.5)  # m    towards the tree of largest information
         for _ in range(self.optimise):
             open_ = (run.state.residual <= self.tolerance) & (run.sweeps < budget.sweeps())
             with deadline.flag() as stop:
-                found = informations(run.core, run.state, stop)
+                found = informations(run.flat, run.state, stop)
             if not open_.any() or deadline.passed:
                 break
             tree = forest(
-                core.edge_start, core.variable, len(core.ratio_start) - 1, _falling(found)
+                flat.edge_start, flat.variable, len(flat.ratio_start) - 1, _falling(found)
             )
-            shift = np.repeat(np.where(open_, step, 0.0), np.diff(core.model_factor))
-            moved = reweight(core, run.core.rho + shift * (tree - run.core.rho))
+            shift = np.repeat(np.where(open_, step, 0.0), np.diff(flat.model_factor))
+            moved = reweight(flat, run.flat.rho + shift * (tree - run.flat.rho))
             trial = initial_state(moved, run.state.messages.copy())
             left = np.where(open_, budget.sweeps() - run.sweeps, 0)
             self._sweep(moved, trial, left, deadline, threads)
@@ -175,28 +175,33 @@ class TreeReweightedBP:
             step = np.where(better, step, step / 2)
         return run
 
-    def _bounds(self, core: Core, state: State, deadline: Deadline) -> FloatArray:
+    def _bounds(self, flat: FlatModels, state: State, deadline: Deadline) -> FloatArray:
         settled = (state.residual <= self.tolerance).any()
         with (after(deadline) if settled else deadline).flag() as stop:
-            return np.asarray(log_partitions(core, state, stop))
+            return np.asarray(log_partitions(flat, state, stop))
 
     def _sweep(
-        self, core: Core, state: State, limit: IntArray, deadline: Deadline, threads: int | None
+        self,
+        flat: FlatModels,
+        state: State,
+        limit: IntArray,
+        deadline: Deadline,
+        threads: int | None,
     ) -> None:
-        sweep(core, state, self.schedule, self.damping, self.tolerance, limit, deadline, threads)
+        sweep(flat, state, self.schedule, self.damping, self.tolerance, limit, deadline, threads)
 
 
 def _ready(
     models: Sequence[FactorGraph], rngs: Sequence[Generator], deadline: Deadline
-) -> tuple[list[Conditioned], list[Conditioned], Core]:
+) -> tuple[list[Conditioned], list[Conditioned], FlatModels]:
     """Models without impossible states, with nested factors merged, laid out; or `TimeSpent`."""
     preparing = patient(models, deadline)
     parts, w = supported_all(models, preparing)
     merged, w = _merged(parts, w, deadline)
-    core = lay_out([part.model for part in merged], w, preparing)
-    core = reweight(core, appearance(core, rngs, preparing))
+    flat = lay_out([part.model for part in merged], w, preparing)
+    flat = reweight(flat, appearance(flat, rngs, preparing))
     check(preparing)
-    return parts, merged, core
+    return parts, merged, flat
 
 
 def _falling(values: FloatArray) -> IntArray:
@@ -207,18 +212,18 @@ def _falling(values: FloatArray) -> IntArray:
 class _Run:
     """Where the models of a batch are."""
 
-    core: Core
+    flat: FlatModels
     state: State
     bound: FloatArray  # m
     sweeps: IntArray  # m    of all steps together
     optimised: IntArray  # m    steps that lowered the bound
 
-    def moved(self, core: Core, trial: State, bound: FloatArray, better: BoolArray) -> "_Run":
+    def moved(self, flat: FlatModels, trial: State, bound: FloatArray, better: BoolArray) -> "_Run":
         """Take the trial's place where it is better."""
-        factors = np.repeat(better, np.diff(core.model_factor))
-        ends = core.message_start[core.edge_start[core.model_factor]]
+        factors = np.repeat(better, np.diff(flat.model_factor))
+        ends = flat.message_start[flat.edge_start[flat.model_factor]]
         messages = np.repeat(better, np.diff(ends))
-        ratios = np.repeat(better, np.diff(core.ratio_start[core.model_variable]))
+        ratios = np.repeat(better, np.diff(flat.ratio_start[flat.model_variable]))
         state = self.state._replace(
             messages=np.where(messages, trial.messages, self.state.messages),
             belief=np.where(ratios, trial.belief, self.state.belief),
@@ -226,7 +231,7 @@ class _Run:
         )
         # the trial's weights are written over: at most one copy besides those of the beginning
         return _Run(
-            reweight(core, np.where(factors, core.rho, self.core.rho), reuse=True),
+            reweight(flat, np.where(factors, flat.rho, self.flat.rho), reuse=True),
             state,
             np.where(better, bound, self.bound),
             self.sweeps + trial.sweeps,
@@ -234,23 +239,25 @@ class _Run:
         )
 
 
-def appearance(core: Core, rngs: Sequence[Generator], deadline: Deadline = NEVER) -> FloatArray:
+def appearance(
+    flat: FlatModels, rngs: Sequence[Generator], deadline: Deadline = NEVER
+) -> FloatArray:
     """Share of forests that contain each factor; drawn until every factor is in one of them.
 
     Each forest takes the factors that earlier ones left out first, in random order: that covers
     all of them soon and evens the shares out, whereas forests at random leave some very rare. On
     dense models, which need hundreds of forests, factors are packed into forests in one go.
     """
-    sizes = np.diff(core.model_factor)
+    sizes = np.diff(flat.model_factor)
     owner = np.repeat(np.arange(len(sizes)), sizes)
     count, trees = np.zeros(len(owner)), np.zeros(len(sizes), np.int64)
-    n = len(core.ratio_start) - 1
-    fewest = sizes / np.maximum(np.diff(core.model_variable) - 1, 1)  # m    forests it takes
+    n = len(flat.ratio_start) - 1
+    fewest = sizes / np.maximum(np.diff(flat.model_variable) - 1, 1)  # m    forests it takes
     for m in np.flatnonzero(sizes * fewest > DRAWN).tolist():
-        here = slice(core.model_factor[m], core.model_factor[m + 1])
+        here = slice(flat.model_factor[m], flat.model_factor[m + 1])
         order = here.start + rngs[m].permutation(sizes[m])
         with deadline.flag() as stop:
-            trees[m] = _pack(core, m, order, stop)
+            trees[m] = _pack(flat, m, order, stop)
         check(deadline)
         count[here] = 1.0
     while True:
@@ -262,16 +269,16 @@ def appearance(core: Core, rngs: Sequence[Generator], deadline: Deadline = NEVER
         drawn = [rng.random(k) for rng, k, o in zip(rngs, sizes, open_, strict=True) if o]
         key = count.copy()
         key[open_[owner]] += np.concatenate(drawn)  # below one: breaks ties only
-        count += forest(core.edge_start, core.variable, n, np.argsort(key)) * open_[owner]
+        count += forest(flat.edge_start, flat.variable, n, np.argsort(key)) * open_[owner]
         trees += open_
 
 
-def _pack(core: Core, m: int, order: IntArray, stop: Stop) -> int:
+def _pack(flat: FlatModels, m: int, order: IntArray, stop: Stop) -> int:
     """How many forests hold all factors of a model, each factor in the first that it fits."""
-    first, n = core.model_variable[m], int(np.diff(core.model_variable)[m])
-    pairs = np.diff(core.edge_start)[order].max() == 2
+    first, n = flat.model_variable[m], int(np.diff(flat.model_variable)[m])
+    pairs = np.diff(flat.edge_start)[order].max() == 2
     pack = _pack_pairs if pairs else _pack_rounds
-    return int(pack(core.edge_start, core.variable - first, n, order, stop))
+    return int(pack(flat.edge_start, flat.variable - first, n, order, stop))
 
 
 def _merged(

@@ -1,4 +1,4 @@
-"""Which engines can be asked here, why the others cannot, and what else an answer depends on."""
+"""Which engines are available here, why others are not, and what else an answer depends on."""
 
 import hashlib
 from functools import cache

@@ -35,8 +35,8 @@ class Entry:
         if self.reason:
             return self.reason
         count = Counter(str(line["status"]) for line in self.lines)
-        told = [f"{n} {status}" for status, n in count.most_common()]
-        return ", ".join([*told, *([f"{self.refused} refused"] if self.refused else [])])
+        counts = [f"{n} {status}" for status, n in count.most_common()]
+        return ", ".join([*counts, *([f"{self.refused} refused"] if self.refused else [])])
 
     def values(self, key: str) -> dict[str, float]:
         """Number of each graph: the mean over seeds. An excluded state makes KL infinite."""
@@ -88,11 +88,11 @@ def _entry(table: Table, column: Column, by: Mapping[tuple[str, str], Sequence[L
 
 def _reason(column: Column, by: Mapping[tuple[str, str], Sequence[Line]]) -> str:
     own = [line for engine in column.engines for line in by.get((column.title, engine), [])]
-    said = [line["message"] for line in own if line.get("message")]
-    if not said:
+    messages = [line["message"] for line in own if line.get("message")]
+    if not messages:
         return "not run"
     missing = any(line["status"] == UNAVAILABLE for line in own)
-    first = " ".join(str(said[0]).split())
+    first = " ".join(str(messages[0]).split())
     return f"{UNAVAILABLE if missing else 'refused'}: {first[:140]}"
 
 
@@ -118,16 +118,16 @@ def reference_error(found: Sequence[Entry]) -> float:
 
 def text(claim: Claim | None, entry: Entry, metric: Metric, marked: bool = False) -> str:
     """One cell: [claim] measurement, never merged."""
-    told = "" if claim is None else f"[{_claimed(claim, metric)}] "
+    paper = "" if claim is None else f"[{_claimed(claim, metric)}] "
     if not entry.lines:
-        return told + "–"
+        return paper + "–"
     found = entry.spread(metric.key)
     if not found.count:
-        return told + "–"
+        return paper + "–"
     infinite = sum(math.isinf(v) for v in entry.values(metric.key).values())
     if infinite:
         return (
-            f"{told}∞ ({infinite} of {found.count}; median {number(found.median, metric.digits)})"
+            f"{paper}∞ ({infinite} of {found.count}; median {number(found.median, metric.digits)})"
         )
     body = number(found.mean, metric.digits)
     body = f"**{body}**" if marked else body
@@ -135,7 +135,7 @@ def text(claim: Claim | None, entry: Entry, metric: Metric, marked: bool = False
         body += f" ± {number(found.sd, metric.digits)}"
     if found.skewed:
         body += f" (median {number(found.median, metric.digits)})"
-    return told + body
+    return paper + body
 
 
 def _claimed(claim: Claim, metric: Metric) -> str:

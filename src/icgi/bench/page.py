@@ -48,10 +48,10 @@ def _grid(grid: Grid) -> str:
 
 def _marked(text: str) -> str:
     """Markdown's bold, italics and code as HTML."""
-    told = escape(text)
-    told = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", told)
-    told = re.sub(r"(?<![\w*])\*([^*]+)\*(?![\w*])", r"<i>\1</i>", told)
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", told)
+    html = escape(text)
+    html = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html)
+    html = re.sub(r"(?<![\w*])\*([^*]+)\*(?![\w*])", r"<i>\1</i>", html)
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", html)
 
 
 def plot(points: Sequence[Point], axes: tuple[str, str]) -> str:
@@ -86,8 +86,8 @@ def _dots(points: Sequence[Point], title: str) -> str:
             f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{fill}" stroke="{_COLOURS[0]}">'
             f"<title>{escape(str(p.x))}: {what} {number(p.y, 4)}</title></circle>"
         )
-    told = f"{title}: ○ claimed by the paper, ● measured here"
-    body += f'<text x="{_LEFT}" y="{height - 4}">{escape(told)}</text>'
+    caption = f"{title}: ○ claimed by the paper, ● measured here"
+    body += f'<text x="{_LEFT}" y="{height - 4}">{escape(caption)}</text>'
     return f'<svg width="{_WIDTH}" height="{height}" role="img">{body}</svg>'
 
 
@@ -110,9 +110,9 @@ def _curves(points: Sequence[Point], axes: tuple[str, str]) -> str:
         y = 24 + 18 * k
         body += f'<rect x="{_WIDTH - 155}" y="{y - 9}" width="10" height="10" fill="{colour}"/>'
         body += f'<text x="{_WIDTH - 140}" y="{y}">{escape(name)}</text>'
-    told = escape(f"{axes[1]} over {axes[0]}")
+    caption = escape(f"{axes[1]} over {axes[0]}")
     return (
-        f'<svg width="{_WIDTH}" height="290" role="img">{body}<text x="70" y="284">{told}</text>'
+        f'<svg width="{_WIDTH}" height="290" role="img">{body}<text x="70" y="284">{caption}</text>'
         "</svg>"
     )
 

@@ -1,4 +1,4 @@
-"""What may be said of numbers: means and medians, paired tests, ties, exponents."""
+"""Statistics of benchmark numbers: means and medians, paired tests, ties, exponents."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a table shows: one grid per row of the paper, methods below each other, then the tests."""
+"""Contents of a printed table: one grid per row of the paper, then the statistical tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -111,15 +111,15 @@ def _not_converged(entry: Entry) -> str:
 
 
 def _note(row: Row, graphs: int, error: float) -> str:
-    told = [f"{graphs} graphs"]
+    facts = [f"{graphs} graphs"]
     if row.differs:
-        told.append(f"the paper's row is {row.differs}")
-    told.append(
+        facts.append(f"the paper's row is {row.differs}")
+    facts.append(
         f"standard error of the references {error:.1e} in the mean L1"
         if error
         else "references exact"
     )
-    return "; ".join(told) + "."
+    return "; ".join(facts) + "."
 
 
 def _tests(run: Run, answers: Sequence[Line]) -> Grid:
@@ -137,13 +137,13 @@ def _tests(run: Run, answers: Sequence[Line]) -> Grid:
             common = [case for case in first if case in second]
             if len(common) < FEWEST:
                 continue
-            told = compare(
+            test = compare(
                 [first[c] for c in common], [second[c] for c in common], len(pairs),
                 reference_error([have[a], have[b]]),
             )  # fmt: skip
-            p = f"{told.p:.2g}"
-            cells = (number(told.difference, 4), p, told.verdict)
-            rows.append((row.group, a, b, str(told.graphs), *cells))
+            p = f"{test.p:.2g}"
+            cells = (number(test.difference, 4), p, test.verdict)
+            rows.append((row.group, a, b, str(test.graphs), *cells))
     return Grid(
         "Tests",
         ("row", "method", "against", "graphs", "median difference", "p", "the method is"),

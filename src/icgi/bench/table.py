@@ -1,4 +1,4 @@
-"""A table is data: what is asked of whom, what the paper claims, and how large a run may be."""
+"""Definition of a table as data: questions, engines, the paper's claims, scales of a run."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The work of `speed`: seconds of an answer with everything loaded, of three the least."""
+"""The work of `speed`: the least of three timings of an answer, with everything loaded."""
 
 import math
 import warnings

@@ -242,5 +242,5 @@ def _cell(
     run: Run, row: Row, column: Column, weighted: bool, key: str, found: Measured | str
 ) -> str:
     claim = _claim(run, row, column, weighted, key)
-    told = "" if claim is None else f"[{claim if isinstance(claim, str) else number(claim)}] "
-    return told + ("–" if isinstance(found, str) else number(getattr(found, key)))
+    claimed = "" if claim is None else f"[{claim if isinstance(claim, str) else number(claim)}] "
+    return claimed + ("–" if isinstance(found, str) else number(getattr(found, key)))

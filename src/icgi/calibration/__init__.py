@@ -1,1 +1,1 @@
-"""Calibration: what a model looks like, whom it resembles, and which promise that allows."""
+"""Calibration: features of a model, the group it belongs to, and the guarantee that follows."""

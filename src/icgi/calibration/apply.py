@@ -1,4 +1,4 @@
-"""What is promised about one answer: sets, bands, and the sentences that say so.
+"""Guarantees for one answer: sets, bands, and the sentences that state them.
 
 Exact answers need no calibration. Otherwise the model is compared with the calibration models.
 Where it is like those of its structure, thresholds hold in all of its groups; where it is not,
@@ -294,8 +294,8 @@ def _compared(
 
 def _unlike(answer: Answer, like: Likeness) -> Guarantee:
     why = like.outside or sentences.unfamiliarity(like.unfamiliar)
-    said = sentences.DOUBTING if like.doubting else sentences.UNLIKE
-    refusal = said.format(why=why, nearest=like.nearest)
+    sentence = sentences.DOUBTING if like.doubting else sentences.UNLIKE
+    refusal = sentence.format(why=why, nearest=like.nearest)
     return _none(answer, refusal, like.unfamiliar, like.nearest)
 
 

@@ -1,4 +1,4 @@
-"""Ratio of densities between two kinds of models, by a classifier that tells them apart.
+"""Ratio of densities between two kinds of models, by a classifier.
 
 A small logistic regression on the scaled features, cross-fitted: every model's probability comes
 from a fit that has not seen it. With g the probability of coming from the target models, g/(1−g) is

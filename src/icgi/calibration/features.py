@@ -1,4 +1,4 @@
-"""What a model looks like in fifteen numbers: a pure function of the factor graph.
+"""Fifteen features of a model: a pure function of the factor graph.
 
 They decide which calibration models a model is compared with, and whether it is like them at all.
 Variables with one state (observed ones, after conditioning) are left out; shift and scale of the

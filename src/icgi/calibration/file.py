@@ -103,8 +103,8 @@ def read(path: Path) -> Calibration:
             f"{path} has format {content['format']}, this version of icgi reads {FORMAT}; make it "
             "again with icgi calibrate"
         )
-    told = content.pop("sha256", None)
-    if told != _digest(content):
+    digest = content.pop("sha256", None)
+    if digest != _digest(content):
         raise CheckpointError(
             f"{path} is damaged or was edited: its hash does not fit its content; make it again "
             "with icgi calibrate"

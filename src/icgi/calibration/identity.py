@@ -1,4 +1,4 @@
-"""Which engine an answer comes from: its settings without those that no approximation depends on.
+"""Identity of an engine: its settings without those that no approximation depends on.
 
 Trained networks have the digest of their weights beside it, so that a calibration ends with them.
 """

@@ -58,12 +58,12 @@ class Making:
             "weights": weights_digest(found),
             "version": __version__,
             "set": self.source,
-            "budget": told(self.budget, self.most_seconds),
+            "budget": budget_fields(self.budget, self.most_seconds),
             "seed": self.seed,
         }
 
 
-def told(budget: Budget, most: float | None = None) -> dict[str, float | None]:
+def budget_fields(budget: Budget, most: float | None = None) -> dict[str, float | None]:
     """Budget as JSON can hold it."""
     seconds = budget.seconds if np.isfinite(budget.seconds) else None
     found = {"seconds": seconds, "iterations": budget.iterations}

@@ -1,4 +1,4 @@
-"""Every sentence that says what is promised about an answer, and what is not."""
+"""Every sentence that states a guarantee, or that there is none."""
 
 SETS = (
     "Sets: for a model like these and a variable picked at random, a state drawn from its true "

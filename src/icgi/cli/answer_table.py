@@ -88,13 +88,13 @@ def promised(answer: "Answer", level: float, calibrated: bool, banded: bool) -> 
     """What is promised about sets and bands, and what is not."""
     from icgi.calibration import sentences
 
-    told = [] if answer.guarantee is None else list(answer.guarantee.sentences(level))
+    promises = [] if answer.guarantee is None else list(answer.guarantee.sentences(level))
     if not calibrated:
-        told.append(sentences.OWN_BANDS if banded else sentences.NO_BANDS)
+        promises.append(sentences.OWN_BANDS if banded else sentences.NO_BANDS)
     about = {} if answer.guarantee is None else answer.guarantee.as_json(level)
     if (far := about.get("unfamiliarity")) is not None:
-        told.append(f"{sentences.THREE} Here: {sentences.unfamiliarity(far)}.")
-    return told
+        promises.append(f"{sentences.THREE} Here: {sentences.unfamiliarity(far)}.")
+    return promises
 
 
 def _row(
@@ -174,11 +174,11 @@ def facts(answer: "Answer", verbose: bool = False) -> list[str]:
     stats = answer.stats
     keys = [key for key in _TELLING if key in stats]
     keys = list(stats) if verbose else [*keys, *(key for key in stats if key not in keys)][:_FACTS]
-    told = [f"{key.replace('_', ' ')} {_short(stats[key])}" for key in keys]
+    entries = [f"{key.replace('_', ' ')} {_short(stats[key])}" for key in keys]
     if answer.status is Status.EXACT:
-        return told if verbose else []
+        return entries if verbose else []
     more = len(stats) - len(keys)
-    return [_error(answer), *told, *([f"{more} more with --verbose"] if more else [])]
+    return [_error(answer), *entries, *([f"{more} more with --verbose"] if more else [])]
 
 
 def _error(answer: "Answer") -> str:
@@ -200,8 +200,8 @@ def _summary(answer: "Answer", engine: str, verbose: bool) -> None:
     status = answer.status
     parts = [] if answer.log_z is None else [_log_z(answer.log_z)]
     parts.append(f"{answer.seconds:.3g} s")
-    if told := facts(answer, verbose):
-        typer.secho(output.paragraph("; ".join(told), stream=sys.stdout), dim=True)
+    if lines := facts(answer, verbose):
+        typer.secho(output.paragraph("; ".join(lines), stream=sys.stdout), dim=True)
     begin = f"{engine}: {status.value}"
     if note := _in_words(answer):
         parts.insert(0, note)

@@ -25,7 +25,7 @@ def run(
 ) -> None:
     """Write a model in another format, named by the ending of TARGET (docs/formats.md).
 
-    What the format cannot hold (names, digits) is said on stderr; a model whose meaning it cannot
+    What the format cannot hold (names, digits) is listed on stderr; a model whose meaning it cannot
     hold, such as spins in a format of Bayesian networks, is refused, and nothing is written.
     """
     with loading():

@@ -1,4 +1,4 @@
-"""`icgi demo`: a tour of the commands, each shown and then run, on models made on the spot."""
+"""`icgi demo`: a tour of the commands, each shown and then run, on generated models."""
 
 import contextlib
 import shlex

@@ -70,12 +70,12 @@ def describe(name: str) -> Description | None:
     tree = ast.parse(text)
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == class_name:
-            told = ast.get_docstring(node) or ""
+            docstring = ast.get_docstring(node) or ""
             alone = sum(place.partition(":")[0] == module for place in ENGINES.values()) == 1
             if alone:  # a module says in words what its one class says in symbols
-                summary, details = _first_line(ast.get_docstring(tree) or "", name), told
+                summary, details = _first_line(ast.get_docstring(tree) or "", name), docstring
             else:
-                summary, _, details = told.partition("\n")
+                summary, _, details = docstring.partition("\n")
             settings = _settings(node, tree, text)
             if any(option.name == "network" for option in settings):
                 details = f"{summary}\n\n{details}"

@@ -44,20 +44,20 @@ def run(
         say(f"reading {model.name}")
         asked = question.load(model, evidence, observe, budget)
         say("asking without each observation")
-        told = output.interruptible(
+        found = output.interruptible(
             lambda: explain(asked.model, asked.evidence, target, engine, budget, seed)
         )
     if json:
-        typer.echo(json_format.dumps(told.to_dict()))
+        typer.echo(json_format.dumps(found.to_dict()))
         return
-    _print(told, engine)
+    _print(found, engine)
 
 
-def _print(told: "Explained", engine: str) -> None:
+def _print(found: "Explained", engine: str) -> None:
     from icgi.model.graph import state_names, variable_name
 
-    names = list(state_names(told.model, told.target))
-    target = variable_name(told.model, told.target)
+    names = list(state_names(found.model, found.target))
+    target = variable_name(found.model, found.target)
     columns = [
         output.Column("removed", style="bold"),
         output.Column("probability moved", right=True, style="cyan"),
@@ -67,12 +67,12 @@ def _print(told: "Explained", engine: str) -> None:
     def row(label: str, moved: str, probs: "FloatArray") -> list[str]:
         return [label, moved, *(f"{p:.4f}" for p in probs.tolist())]
 
-    rows = [row("nothing", "", told.probs), row("all evidence", "", told.prior)]
-    for each in told.removals:
-        state = state_names(told.model, each.variable)[each.state]
-        label = f"{variable_name(told.model, each.variable)}={state}"
+    rows = [row("nothing", "", found.probs), row("all evidence", "", found.prior)]
+    for each in found.removals:
+        state = state_names(found.model, each.variable)[each.state]
+        label = f"{variable_name(found.model, each.variable)}={state}"
         rows.append(row(label, f"{each.change:.4f}", each.probs))
     output.table(columns, rows)
     typer.echo()
-    error = "" if not told.std_error else f"; largest standard error {told.std_error:.2g}"
-    typer.echo(f"{engine}: {told.status.value}{error}. {told.status.advice}")
+    error = "" if not found.std_error else f"; largest standard error {found.std_error:.2g}"
+    typer.echo(f"{engine}: {found.status.value}{error}. {found.status.advice}")

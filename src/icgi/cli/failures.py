@@ -1,4 +1,4 @@
-"""What went wrong, as a message and an exit code: the one place where exceptions end."""
+"""Exceptions as messages and exit codes: the one place where they end."""
 
 from typing import Any
 

@@ -38,11 +38,11 @@ def _table(joint: "Joint") -> None:
     output.table(columns, rows)
     if len(order) > _ROWS:
         typer.echo(f"… and {len(order) - _ROWS:,} more combinations; --json has all")
-    told = f"joint of {', '.join(joint.names)}: {joint.status.value}"
+    heading = f"joint of {', '.join(joint.names)}: {joint.status.value}"
     if joint.note:
-        told += f", {joint.note}"
+        heading += f", {joint.note}"
     if len(joint.variables) == 2:
         bits, error = joint.mutual_information()
         band = f" ± {error:.2g}" if error else ""
-        told += f"; mutual information {bits:.6g}{band} bits"
-    typer.echo(f"{told}.")
+        heading += f"; mutual information {bits:.6g}{band} bits"
+    typer.echo(f"{heading}.")

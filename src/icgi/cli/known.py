@@ -1,4 +1,4 @@
-"""What is known about variables, as the command line says it: observed, likely, excluded."""
+"""Options for what is known about variables: observed, likely, excluded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def combined(
     likely: Sequence[str],
     excluded: Sequence[str],
 ) -> "Findings":
-    """Findings of a file and of the options; what is said twice has to agree."""
+    """Findings of a file and of the options; what is given twice has to agree."""
     from icgi.model.findings import Findings, resolve
     from icgi.model.formats.evidence import read_findings
 

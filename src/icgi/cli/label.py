@@ -47,7 +47,7 @@ def run(
     memory: options.Memory = "4G",
     workers: Annotated[
         int | None,
-        typer.Option("--workers", metavar="N", min=1, help="Processes.", show_default="cores"),
+        typer.Option("--workers", metavar="N", min=1, help="Processes.", show_default="processors"),
     ] = None,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,

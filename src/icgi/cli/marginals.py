@@ -216,7 +216,7 @@ def _ask(
     output.note(question.cost_line(asked, ahead, engine, name, budget), quiet)
     say(f"running {engine_text}")
 
-    def heard(so_far: "Answer") -> None:
+    def on_answer(so_far: "Answer") -> None:
         error = so_far.stats.get("expected_error")
         better = "" if error is None else f", expected error {error:.2g}"
         left = "" if math.isinf(deadline.at) else f", {deadline.left:.0f} s left"
@@ -225,7 +225,7 @@ def _ask(
             so_far.save(out)  # a complete answer, should this process be ended
 
     try:
-        return question.answer(asked, engine, ahead, budget.until(deadline), seed, heard)
+        return question.answer(asked, engine, ahead, budget.until(deadline), seed, on_answer)
     except BudgetError as error:
         raise question.Refused(str(error), asked, ahead, name, budget) from error
 

@@ -93,7 +93,7 @@ Memory: TypeAlias = Annotated[
 ]
 Workers: TypeAlias = Annotated[
     int | None,
-    typer.Option("--workers", metavar="N", min=1, help="Processes.", show_default="cores"),
+    typer.Option("--workers", metavar="N", min=1, help="Processes.", show_default="processors"),
 ]
 Cluster: TypeAlias = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""A question as the verbs hold it: model and evidence, the cost of exact inference, the answer."""
+"""A question of a command: model and evidence, the cost of exact inference, the answer."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -166,11 +166,11 @@ def answer(
     ahead: "Forecast",
     budget: "Budget",
     seed: int,
-    heard: "Callable[[Answer], None] | None" = None,
+    on_answer: "Callable[[Answer], None] | None" = None,
 ) -> "Answer":
     """Run the engine as it was forecast, in the time that is left.
 
-    `heard` is given every complete answer of an engine that improves on its own.
+    `on_answer` is given every complete answer of an engine that improves on its own.
     """
     from icgi import clock
     from icgi.answer import Answer
@@ -190,9 +190,9 @@ def answer(
 
     run = engine.along(ahead) if isinstance(engine, Foreseeing) else engine
     left = budget.until(question.deadline)
-    told = None if heard is None else (lambda found: heard(whole(found)))
+    forward = None if on_answer is None else (lambda found: on_answer(whole(found)))
     try:
-        return whole(ask(question.conditioned, run, left, generator(seed), told))
+        return whole(ask(question.conditioned, run, left, generator(seed), forward))
     except EvidenceError as error:
         raise explained(question.model, question.findings, error, budget) from error
 

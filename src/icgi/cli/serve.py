@@ -1,4 +1,4 @@
-"""`icgi serve`: the viewer in a browser and the HTTP service, on this machine unless told so."""
+"""`icgi serve`: the viewer in a browser and the HTTP service, on loopback by default."""
 
 import contextlib
 import ipaddress

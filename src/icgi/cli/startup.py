@@ -1,4 +1,4 @@
-"""A short command is mostly loading: keep the garbage collector out of it."""
+"""Faster start of short commands: no garbage collection while modules load."""
 
 import gc
 from collections.abc import Iterator

@@ -121,7 +121,7 @@ def _ask(
         seen = load_evidence(evidence, loaded)
     kept = _WRITING * (1.0 + 1e-6 * float(loaded.cards.sum()))
     left = max(budget.seconds - (time.perf_counter() - began) - kept, 0.0)
-    return marginals(loaded, seen, engine, replace(budget, seconds=left), seed, heard=keep)
+    return marginals(loaded, seen, engine, replace(budget, seconds=left), seed, on_answer=keep)
 
 
 def _write(answer: "Answer", draft: Path, task: str) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a set on disk: hashes, torn lines, rows that are there twice."""
+"""Checks of a set on disk: hashes, torn lines, duplicate rows."""
 
 import hashlib
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Files that a manifest names: those of its own folder, no others."""
+"""Paths that a manifest names are confined to its own folder."""
 
 from pathlib import Path, PurePosixPath, PureWindowsPath
 

@@ -1,4 +1,4 @@
-"""Who may see what: the paper's train, validation, test and out-of-distribution splits as data.
+"""The paper's train, validation, test and out-of-distribution splits as data.
 
 The role is part of a draw's identity: its random numbers come from its preset, parameters,
 realisation and role, so nothing drawn for one role is ever drawn for another.

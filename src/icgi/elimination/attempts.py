@@ -1,4 +1,4 @@
-"""One try at a model by trains: passes with given settings, and what they say of themselves."""
+"""One attempt at a model: passes of trains with given settings, and their self-checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditioning where trains fail: enumerate the states of a few variables, add up what they weigh.
+"""Conditioning where trains fail: sum over the states of a few variables, each weighted by its Z.
 
 p = Σ_c Z_c p_c / Σ_c Z_c over all states c of any set of variables. A model with a few spins held
 is warmer than the whole: its trains need less rank. The error of the mixture is about Σ share ·

@@ -1,4 +1,4 @@
-"""`ttve`: variable elimination with tensor-train factors, and an honest word on its own error."""
+"""`ttve`: variable elimination with tensor-train factors, and an estimate of its own error."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from icgi.elimination.layout import Layout, bond_cost
 from icgi.elimination.messages import message_marginals, unary_factors
 from icgi.elimination.orders import find_layout, find_layouts, rule_seconds
 from icgi.elimination.passes import Cut
-from icgi.elimination.peel import Peeled, peel
 from icgi.elimination.potentials import Potentials, potentials, seconds_apart
+from icgi.elimination.pre_elimination import PreEliminated, pre_eliminate
 from icgi.elimination.run import NEGATIVE, OutOfTimeError, distance
 from icgi.elimination.sampled_joints import sampled_joints
 from icgi.elimination.sampling import Samples, draw, log_potential
@@ -195,16 +195,16 @@ class TensorTrainElimination:
             return _dense(model, order, clock) or _rough(pots, clock)
         fits = order is not None and _at_most(order.log2_entries, clock.dense_entries)
         # of the time, this much is for what may be of no use in the end
-        peeled = peel(model, self.steps, clock.dense_entries, clock.deadline.share(0.3))
-        if not len(peeled.kept):
-            return peeled.exact()
+        reduced = pre_eliminate(model, self.steps, clock.dense_entries, clock.deadline.share(0.3))
+        if not len(reduced.kept):
+            return reduced.exact()
         if clock.spent:
             return _rough(pots, clock)
-        core_pots = potentials(peeled.core) if len(peeled.collected.order) else pots
-        if fits and order and max(pots.steepness, core_pots.steepness) > STEEP:
+        remainder_pots = potentials(reduced.remainder) if len(reduced.collected.order) else pots
+        if fits and order and max(pots.steepness, remainder_pots.steepness) > STEEP:
             return _dense(model, order, clock) or _rough(pots, clock)
         early = _rough(pots, clock, 0.1) if self.escalate else None
-        found = self._compressed(peeled, core_pots, order if fits else None, clock, rng)
+        found = self._compressed(reduced, remainder_pots, order if fits else None, clock, rng)
         if found is None:
             return early or _rough(pots, clock)
         if clock.spent and found.status is Status.DIVERGED:
@@ -246,7 +246,7 @@ class TensorTrainElimination:
 
     def _compressed(
         self,
-        peeled: Peeled,
+        reduced: PreEliminated,
         pots: Potentials,
         order: Order | None,
         clock: _Limits,
@@ -256,9 +256,9 @@ class TensorTrainElimination:
 
         None where not one pass could be completed.
         """
-        model, core = peeled.model, peeled.core
+        model, remainder = reduced.model, reduced.remainder
         layouts = find_layouts(
-            core, pots, self.rank, rng, self.layouts if self.escalate else 1,
+            remainder, pots, self.rank, rng, self.layouts if self.escalate else 1,
             deadline=clock.deadline.share(0.3), most_sites=clock.budget.table_bytes // 100,
         )  # fmt: skip
         if not layouts:
@@ -281,7 +281,7 @@ class TensorTrainElimination:
             if not done:
                 return kept
             best, *others = sorted(done, key=lambda x: x.badness)
-            answer = self._answer(peeled, pots, best, clock, rng)
+            answer = self._answer(reduced, pots, best, clock, rng)
             apart = [distance(best.last.probs, x.last.probs) for x in others[:1] if x.sound]
             if apart:
                 answer = replace(answer, stats={**answer.stats, "apart": apart[0]})
@@ -384,10 +384,15 @@ class TensorTrainElimination:
         return found if _unusable(root) else min(found, root, key=_expected_error)
 
     def _answer(
-        self, peeled: Peeled, pots: Potentials, best: Attempt, clock: _Limits, rng: Generator
+        self,
+        reduced: PreEliminated,
+        pots: Potentials,
+        best: Attempt,
+        clock: _Limits,
+        rng: Generator,
     ) -> Marginals:
-        """Best attempt with its checks and its status, and the peeled variables put back."""
-        stats = {**best.stats(), "steps": float(peeled.steps)}
+        """Best attempt with its checks and status; variables eliminated before are put back."""
+        stats = {**best.stats(), "steps": float(reduced.steps)}
         rough: Attempt | None = None
         if self.halving and not clock.spent and best.cut.rank > 1:
             half = best.cut._replace(rank=best.cut.rank // 2)
@@ -399,10 +404,10 @@ class TensorTrainElimination:
                 stats["halving"] = distance(rough.last.probs, best.last.probs)
         drawn = True
         if self.samples and not clock.spent:
-            drawn = self._check(peeled.core, pots, best, clock, rng, stats)
-        joints = joint_marginals(pots, best.layout, best.last, peeled.roots, clock.deadline)
-        probs = peeled.restore(best.last.probs, joints)
-        complete = len(joints) == len(peeled.roots)
+            drawn = self._check(reduced.remainder, pots, best, clock, rng, stats)
+        joints = joint_marginals(pots, best.layout, best.last, reduced.roots, clock.deadline)
+        probs = reduced.restore(best.last.probs, joints)
+        complete = len(joints) == len(reduced.roots)
         checked = best.sound and drawn and complete
         if checked and best.exact and pots.steepness <= STEEP:
             return Marginals(probs, Status.EXACT, best.log_z, stats=stats)
@@ -415,9 +420,9 @@ class TensorTrainElimination:
         errors = standard_errors(signals)
         if best.unusable:
             errors = np.maximum(errors, standard_errors(Signals("unary", best.last.probs)))
-        band = peeled.restore_errors(errors, probs)
+        band = reduced.restore_errors(errors, probs)
         if not complete:  # eliminated variables were led back by guesses
-            gone = np.setdiff1d(np.arange(len(probs)), peeled.kept)
+            gone = np.setdiff1d(np.arange(len(probs)), reduced.kept)
             band[gone] = np.maximum(band[gone], standard_errors(Signals("unary", probs[gone])))
         status = Status.BUDGET_SPENT if clock.spent else Status.DIVERGED
         if checked and estimated_error(band) <= MOST_ERROR:
@@ -528,9 +533,9 @@ def _rough(pots: Potentials, clock: _Limits, share: float = 1.0) -> Marginals:
 
     Takes at most a share of the time that is left.
     """
-    heard = not (pots.wide or clock.spent)
+    messages = not (pots.wide or clock.spent)
     probs, at_rest = message_marginals(pots, clock.deadline.share(share))
-    way = ("fixed point" if at_rest else "messages") if heard else "unary"
+    way = ("fixed point" if at_rest else "messages") if messages else "unary"
     band = standard_errors(Signals(way, probs))
     return Marginals(probs, Status.BUDGET_SPENT, std_error=band, stats={"passes": 0.0})
 

@@ -1,4 +1,4 @@
-"""Standard errors of an answer, from what it says about itself.
+"""Standard errors of `ttve`, by regression on the statistics of its run.
 
 Three signals fall with the error over many orders of magnitude: how far the marginals move between
 the last two pairs of passes, how far from an answer at half the rank, and the spread of log Z over

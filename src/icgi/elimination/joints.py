@@ -1,4 +1,4 @@
-"""Joint marginals of several variables, from what the two passes have written down.
+"""Joint marginals of several variables, from the tapes of the two passes.
 
 At every step Z = ⟨F'_t, B'_t⟩, and left open at any sites of the frontier that is their joint
 marginal. A factor's variables are all in the frontier when the first of them goes.

@@ -60,7 +60,7 @@ def _messages(  # type: ignore[no-untyped-def]
     n, k = unary.shape
     messages = np.zeros((len(near), k))  # logarithm of what the entry's owner hears
     cavity = np.empty(k)
-    heard = np.empty(k)
+    belief = np.empty(k)
     sent = np.empty(k)
     change = np.inf
     for sweep in range(sweeps):
@@ -71,15 +71,15 @@ def _messages(  # type: ignore[no-untyped-def]
             v = t if sweep % 2 == 0 else n - 1 - t
             d = cards[v]
             for x in range(d):
-                heard[x] = np.log(max(unary[v, x], 1e-300))
+                belief[x] = np.log(max(unary[v, x], 1e-300))
             for e in range(start[v], start[v + 1]):
                 for x in range(d):
-                    heard[x] += messages[e, x]
+                    belief[x] += messages[e, x]
             for e in range(start[v], start[v + 1]):
                 u, at = near[e], pair_start[which[e]]
                 top = -np.inf
                 for x in range(d):
-                    cavity[x] = heard[x] - messages[e, x]
+                    cavity[x] = belief[x] - messages[e, x]
                     top = max(top, cavity[x])
                 for x in range(d):
                     cavity[x] = np.exp(cavity[x] - top) if unary[v, x] > 0.0 else 0.0
@@ -102,13 +102,13 @@ def _messages(  # type: ignore[no-untyped-def]
     for v in range(n):
         top = -np.inf
         for x in range(cards[v]):
-            heard[x] = np.log(max(unary[v, x], 1e-300))
+            belief[x] = np.log(max(unary[v, x], 1e-300))
             for e in range(start[v], start[v + 1]):
-                heard[x] += messages[e, x]
-            top = max(top, heard[x])
+                belief[x] += messages[e, x]
+            top = max(top, belief[x])
         total = 0.0
         for x in range(cards[v]):
-            out[v, x] = np.exp(heard[x] - top) if unary[v, x] > 0.0 else 0.0
+            out[v, x] = np.exp(belief[x] - top) if unary[v, x] > 0.0 else 0.0
             total += out[v, x]
         for x in range(cards[v]):
             out[v, x] /= total

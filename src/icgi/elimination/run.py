@@ -1,4 +1,4 @@
-"""Passes repeated with each other's cores as environment, and what they tell about themselves."""
+"""Passes repeated with each other's cores as environment, and statistics of their consistency."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SEARCH_SHARE = 0.1  # of the seconds that are left, for the search of an order
 BEYOND = 2.0**24  # times the budget: the longest searches were seen to save a factor of 2^16
 PLANNED = 2**36  # separator entries up to which the exact memory is worked out
 
-# Seconds of both passes, on one core that others use, too: see benchmarks/memory.py.
+# Seconds of both passes, on one processor that others use, too: see benchmarks/memory.py.
 ENTRIES_PER_SECOND = 2e8  # clique entries, each visited twice
 SECONDS_PER_NODE = 4e-6  # of the tree, however small its tables
 SECONDS_PER_FACTOR = 1e-6  # copied one by one

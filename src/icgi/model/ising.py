@@ -276,14 +276,14 @@ def _potts_states(values: FloatArray, field: FloatArray | None, n_states: int | 
     if values.ndim >= 2:
         found.add(values.shape[-1])
     if len(found) != 1:
-        said = ", ".join(map(str, sorted(found))) or "nothing"
+        given = ", ".join(map(str, sorted(found))) or "nothing"
         raise ModelFormatError(
-            f"the number of states is said to be {said}; give it once, by the width of `fields`, "
+            f"the number of states is given as {given}; give it once, by the width of `fields`, "
             "by the tables of `couplings` or as `n_states`"
         )
     q = found.pop()
     if not isinstance(q, int | np.integer) or q < 1:
-        raise ModelFormatError(f"the number of states is said to be {q}; give at least 1")
+        raise ModelFormatError(f"the number of states is given as {q}; give at least 1")
     return int(q)
 
 

@@ -1,4 +1,4 @@
-"""Where variables are: shortest paths, how elimination changes them, and static encodings."""
+"""Distances between variables: shortest paths, their updates in elimination, static encodings."""
 
 import torch
 from torch import Tensor

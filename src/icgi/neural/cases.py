@@ -1,4 +1,4 @@
-"""One model before a network answers it: belief propagation, and the states that are worth asking.
+"""Preparation of one model for a network: belief propagation, and the states that stay open.
 
 A state whose belief is negligible at rest is left out of the network's model and keeps the belief,
 so a protein of 81 states a variable becomes small.

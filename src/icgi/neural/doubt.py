@@ -1,4 +1,4 @@
-"""How far the networks may be wrong: deviations from signs of error, fitted on other models.
+"""Standard errors of the networks: regressions on signs of error, fitted on other models.
 
 What a network says of itself was learned on models of moderate couplings. Here the half-width of a
 90 % band is a product of powers of several signs, of which that is one. The powers were fitted by

@@ -48,7 +48,9 @@ class IcgiNetwork:
     order: Literal["least-loss", "min-degree", "learned", "random", None] = None  # of `paper`
     factors: Literal["train", "star", "free", None] = None  # of `paper`: what elimination leaves
     positions: Literal["spd", "static", "none", None] = None  # of `paper`: what the bias reads
-    distribute: bool | None = None  # of `paper`: whether eliminated variables hear of the rest
+    distribute: bool | None = (
+        None  # of `paper`: whether eliminated variables get anything back from the rest
+    )
     seed: int | None = None  # of `paper`: which of the shipped five; the first if none
     weights: str | None = None  # file of `icgi train`; its network answers instead of the shipped
     device: str = "cpu"

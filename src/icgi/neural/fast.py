@@ -431,7 +431,7 @@ def row_features(row: Tensor, field: Tensor, fields: Tensor, correlation: Tensor
 
 
 def signals(mean: Tensor, first: Tensor, loss: Tensor, lost: Tensor) -> Tensor:
-    """Signs that a mean may be wrong (b n 4): the first pass said otherwise, steps were inexact.
+    """Signs that a mean may be wrong (b n 4): the first pass differed, steps were inexact.
 
     `loss` (b n) is that of the spin's own step, `lost` (b 1) that of all.
     """

@@ -1,4 +1,4 @@
-"""When belief propagation is believed and not the network: the network is in a worse mode.
+"""Choice between belief propagation and the network where the network is in a less likely mode.
 
 Networks learned on random models. On ordered ones (the DBN of UAI 2014) they may answer, surely,
 with a mode that is hardly ever taken. It shows: of the likeliest states of both answers, improved

@@ -1,4 +1,4 @@
-"""Belief propagation on the networks' own batches, as their input and as what they fall back on."""
+"""Belief propagation on the networks' own batches: their input and their fallback."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ def dense_beliefs(tables: Tables, sweeps: int = SWEEPS) -> Tensor:
     message = torch.zeros_like(tables.tables[..., 0])  # b i x j    from j to i, in logs
     for _ in range(sweeps):
         total = tables.unary + message.sum(3)  # b n k
-        # from i to j, without what j has told: b i x j
+        # from i to j, without what came from j: b i x j
         cavity = total[..., None] - message
         cavity = cavity - cavity.amax(2, keepdim=True)
         weight = torch.exp(cavity.clamp(min=ABSENT))

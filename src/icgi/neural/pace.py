@@ -1,4 +1,4 @@
-"""Time inside the networks: where a run may be left, and what an answer is when it was."""
+"""Deadlines inside the networks: where a run may stop, and its answer when it does."""
 
 import numpy as np
 

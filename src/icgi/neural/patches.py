@@ -75,8 +75,8 @@ def cut(
             first += 1
         if first == len(free):
             return
-        own, core = _take(near, free, first, inside, (inside + size) // 2)
-        members = np.array(_nearest(core, near, size))
+        own, interior = _take(near, free, first, inside, (inside + size) // 2)
+        members = np.array(_nearest(interior, near, size))
         yield _patch(arrays, near, members, np.isin(members, own), message, place)
 
 
@@ -118,19 +118,19 @@ def _take(
     They lie within `reach` variables of one, or in components so small that several fit.
     """
     own: list[int] = []
-    core: list[int] = []
+    interior: list[int] = []
     while len(own) < inside:
         while first < len(free) and not free[first]:
             first += 1
         if first == len(free):
             break
-        walk = _nearest([first], near, reach - len(core))
+        walk = _nearest([first], near, reach - len(interior))
         new = [v for v in walk if free[v]][: inside - len(own)]
         free[new] = False
-        own, core = own + new, core + walk
-        if len(core) >= reach:  # there may be more of this component: leave it to other patches
+        own, interior = own + new, interior + walk
+        if len(interior) >= reach:  # there may be more of this component: leave it to other patches
             break
-    return own, core
+    return own, interior
 
 
 def _nearest(seeds: list[int], near: _Near, count: int) -> list[int]:

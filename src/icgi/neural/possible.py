@@ -1,4 +1,4 @@
-"""Which states can occur at all: what a network is never asked, and the answer gives zero."""
+"""States that can occur: others are kept from the network and get probability zero."""
 
 import numpy as np
 

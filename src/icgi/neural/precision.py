@@ -1,4 +1,4 @@
-"""How sure an answer is: the variance of its error, from what several elimination orders say.
+"""Variance of an answer's error, from the spread over several elimination orders.
 
 Orders that disagree, and passes that disagree, are far better signs of error than what a network
 learns to say of itself while it learns means. So a handful of coefficients, fitted on held-out

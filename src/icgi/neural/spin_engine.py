@@ -1,4 +1,4 @@
-"""`icgi:fast` on binary pairwise models: how much is done in the time and memory there is.
+"""`icgi:fast` on binary pairwise models, planned for the time and memory available.
 
 A model runs whole, or in patches that are the smaller the less time there is. Elimination orders
 follow one another until the time of a batch is over; what no order has answered keeps the beliefs

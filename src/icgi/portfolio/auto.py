@@ -300,7 +300,7 @@ def _stats(
 
 def _note(parts: Sequence[Component], answers: Sequence[Marginals | None]) -> str:
     """Words of the part that is worst off."""
-    said = [a for a in answers if a is not None and a.note]
-    if not said:
+    noted = [a for a in answers if a is not None and a.note]
+    if not noted:
         return ""
-    return max(said, key=lambda a: a.stats.get("expected_error", 0.0)).note
+    return max(noted, key=lambda a: a.stats.get("expected_error", 0.0)).note

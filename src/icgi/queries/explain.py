@@ -1,4 +1,4 @@
-"""How a marginal changes with each observation removed: what the evidence is worth, one by one."""
+"""How a marginal changes with each observation removed, one by one."""
 
 from dataclasses import dataclass
 from typing import Any

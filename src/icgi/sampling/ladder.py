@@ -1,4 +1,4 @@
-"""Which levels: λ_0 = 0 … 1, placed so that all swaps between neighbours are equally likely.
+"""Placing the levels λ_0 = 0 … 1 so that all swaps between neighbours are equally likely.
 
 The rejection rate r_t between neighbours measures a distance that adds up along the ladder, the
 barrier Λ = Σ r_t; it does not depend on where the levels are as long as they are dense. Equal

@@ -1,4 +1,4 @@
-"""How good a network is: fixed sets of models that no training draws, and a table of errors."""
+"""Evaluation of a network: fixed sets of models that no training draws, and a table of errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is trained: any network of the dictionary, its batches, its loss, and how good it is."""
+"""A training task: any network of the dictionary, its batches, its loss and its measure."""
 
 from typing import Any
 

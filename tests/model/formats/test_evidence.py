@@ -23,12 +23,12 @@ def test_json_and_csv_and_evid_say_the_same(tmp_path: Path) -> None:
 
 def test_json_holds_every_kind_of_finding(tmp_path: Path) -> None:
     path, model = tmp_path / "e.json", network()
-    said = {
+    content = {
         "observe": {"Mood": 1},
         "likely": {"Wet": {"dry": 1, "damp": 2, "soaked": 0}},
         "exclude": {"Rain": [0]},
     }
-    path.write_text(json.dumps(said))
+    path.write_text(json.dumps(content))
     found = read_findings(path, model)
     assert found.observed == {model.names.index("Mood"): 1}
     assert found.likelihood[model.names.index("Wet")].tolist() == [1, 2, 0]

@@ -15,7 +15,7 @@ from icgi.inference import Budget
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph
 from icgi.model.structure.count import compositions, count_classes
-from icgi.model.structure.private import find_core
+from icgi.model.structure.private import find_remainder
 from icgi.model.structure.symmetry import find_classes
 
 BUDGET = Budget()
@@ -104,7 +104,7 @@ def test_no_classes_in_models_without_symmetry() -> None:
 
 
 def test_twins_by_definition() -> None:
-    """Classes of a core are exactly those that swaps of the whole joint table show."""
+    """Classes of a remainder are exactly those that swaps of the whole joint table show."""
     for seed in range(20):
         rng = np.random.default_rng([10, seed])
         tables = {}
@@ -158,18 +158,20 @@ def test_compositions(n: int, k: int) -> None:
 @pytest.mark.parametrize("name", sorted(zoo.MODELS))
 def test_summing_out_private_variables_leads_back(name: str) -> None:
     model = zoo.MODELS[name]
-    core = find_core(model)
-    assert core is not None
-    gone = {i for i, _, _ in core.steps}
+    remainder = find_remainder(model)
+    assert remainder is not None
+    gone = {i for i, _, _ in remainder.steps}
     cards = np.array([1 if i in gone else c for i, c in enumerate(model.cards)])
-    rest = FactorGraph(cards, (*core.tables, ()), (*core.tables.values(), np.array(core.constant)))
+    rest = FactorGraph(
+        cards, (*remainder.tables, ()), (*remainder.tables.values(), np.array(remainder.constant))
+    )
     rng = np.random.default_rng(0)
     truth, small = Enumerate()(model, BUDGET, rng), Enumerate()(rest, BUDGET, rng)
     assert_allclose(small.log_z, truth.log_z, atol=1e-12)
     weights = np.exp(zoo.joint(rest) - small.log_z).reshape(cards)
     probs = np.zeros(truth.probs.shape)
     probs[:, : small.probs.shape[1]] = small.probs
-    core.descend(
+    remainder.descend(
         lambda scope: weights.sum(tuple(i for i in range(len(cards)) if i not in scope)), probs
     )
     assert_allclose(probs, truth.probs, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Columns that several tables share: the paper's methods, and those that an expert asks for."""
+"""Columns that several tables share: the paper's methods, and further ones by name."""
 
 from icgi.bench.table import Column, Metric
 

@@ -1,1 +1,1 @@
-"""One resumable map under everything that runs many jobs: what is done is never done again."""
+"""The resumable map that runs many jobs: what is finished is kept and not run again."""

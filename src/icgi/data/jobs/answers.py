@@ -12,7 +12,7 @@ import numpy as np
 
 from icgi import clock
 from icgi.answer import Answer
-from icgi.data.jobs.job import Job, Question, cores
+from icgi.data.jobs.job import Job, Question, processors
 from icgi.engines import parse_engine
 from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.metrics import hellinger, kl, l1, uai_2022_score
@@ -126,4 +126,4 @@ def hardware() -> str:
     if cpu.is_file():
         found = [x for x in cpu.read_text().splitlines() if x.startswith("model name")]
         name = found[0].partition(":")[2].strip() if found else name
-    return f"{name}, {cores()} of {os.cpu_count()} cores"
+    return f"{name}, {processors()} of {os.cpu_count()} cores"

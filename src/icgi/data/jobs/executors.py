@@ -1,4 +1,4 @@
-"""Text → executor: where the jobs of a command are done."""
+"""Text → executor: where the jobs of a command run."""
 
 from pathlib import Path
 

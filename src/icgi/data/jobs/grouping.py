@@ -1,4 +1,4 @@
-"""Small jobs in bundles: handing one over takes a millisecond, so a bundle should last a second."""
+"""Small jobs in bundles of about a second, since handing one over takes a millisecond."""
 
 from collections.abc import Iterable, Iterator
 

@@ -149,7 +149,7 @@ def _resident(word: str) -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def cores() -> int:
+def processors() -> int:
     """Processors that this process may use."""
     with suppress(AttributeError):
         return len(os.sched_getaffinity(0)) or 1

@@ -1,4 +1,4 @@
-"""What has been done: a file of JSON lines that only grows, one line per finished job.
+"""The manifest: a file of JSON lines that only grows, one line per finished job.
 
 A line counts when it is whole. What a kill or a full disk left of one is skipped when reading, and
 ended before the next line is written.

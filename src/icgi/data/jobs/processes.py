@@ -1,4 +1,4 @@
-"""Processes on this machine, each on its own: one that dies takes nothing of the others along."""
+"""Jobs in worker processes of this machine; one that dies takes only its own job along."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from icgi.data.jobs.job import FAILED, Bundle, Job, Result, cores, perform
+from icgi.data.jobs.job import FAILED, Bundle, Job, Result, perform, processors
 
 TRIES = 2  # of a job whose worker ended: the machine may have been short of memory for a moment
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -28,22 +28,22 @@ class Processes:
         """Do all jobs; one whose worker ends is tried once more alone, then it has failed."""
         waiting: deque[Bundle] = deque()
         deaths: dict[str, int] = {}
-        crew: list[_Worker] = []
+        running: list[_Worker] = []
 
         def next_bundle() -> Bundle | None:
             return waiting.popleft() if waiting else next(bundles, None)
 
         try:
             while True:
-                for worker in crew:
+                for worker in running:
                     if not worker.left and (bundle := next_bundle()) is not None:
                         worker.give(bundle)
-                while len(crew) < (self.workers or cores()):
+                while len(running) < (self.workers or processors()):
                     if (bundle := next_bundle()) is None:
                         break
-                    crew.append(_Worker.start())
-                    crew[-1].give(bundle)
-                busy = {worker.pipe: worker for worker in crew if worker.left}
+                    running.append(_Worker.start())
+                    running[-1].give(bundle)
+                busy = {worker.pipe: worker for worker in running if worker.left}
                 if not busy:
                     return
                 arrived: list[Result] = []
@@ -53,15 +53,15 @@ class Processes:
                         while worker.left and pipe.poll():  # type: ignore[union-attr]
                             arrived.append(worker.take())
                     except (EOFError, OSError):
-                        crew.remove(worker)
+                        running.remove(worker)
                         code = worker.end()
                         arrived += _after_death(worker, code, deaths, waiting)
                 if arrived:
                     yield arrived
         finally:
-            for worker in crew:  # all hear of it before the first is waited for
+            for worker in running:  # every pipe is closed before the first process is waited for
                 worker.pipe.close()
-            for worker in crew:
+            for worker in running:
                 worker.end()
 
 

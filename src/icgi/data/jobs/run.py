@@ -1,4 +1,4 @@
-"""The map: jobs that are not in the manifest yet are done, and written down as they come in."""
+"""The map: run the jobs that the manifest lacks, and record each result when it arrives."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

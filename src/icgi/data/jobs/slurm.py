@@ -74,14 +74,14 @@ class Slurm:
             )
         )
         try:
-            told = subprocess.run(
+            process = subprocess.run(
                 ["sbatch", "--parsable", str(script)], check=True, capture_output=True, text=True
             )
         except FileNotFoundError as error:
             raise IcgiError("there is no sbatch on this machine; run where SLURM is") from error
         except subprocess.CalledProcessError as error:
             raise IcgiError(f"sbatch refused the array: {error.stderr.strip()}") from error
-        return told.stdout.strip().partition(";")[0]
+        return process.stdout.strip().partition(";")[0]
 
     def _collect(self, place: Path, tasks: list[Bundle], number: str) -> Iterator[list[Result]]:
         open_jobs = {(k, j) for k, task in enumerate(tasks) for j in range(len(task.jobs))}
@@ -116,19 +116,19 @@ def _tasks(bundles: list[Bundle], most: int) -> list[Bundle]:
 def _running(number: str) -> bool:
     """Whether the array has tasks that run or wait; yes where SLURM does not say."""
     try:
-        told = subprocess.run(
+        process = subprocess.run(
             ["squeue", "-h", "-j", number], check=False, capture_output=True, text=True
         )
     except OSError:
         return True
-    return bool(told.stdout.strip())
+    return bool(process.stdout.strip())
 
 
 def _lost(place: Path, task: int) -> dict[str, object]:
     log = place / f"task-{task}.log"
     last = log.read_text(errors="replace").strip().splitlines()[-1:] if log.is_file() else []
-    said = f": {last[0][:200]}" if last else ""
-    message = f"the SLURM task ended without this result{said}"
+    last_line = f": {last[0][:200]}" if last else ""
+    message = f"the SLURM task ended without this result{last_line}"
     return {"status": FAILED, "message": message, "seconds": 0.0, "memory": 0}
 
 

@@ -1,7 +1,7 @@
 """File formats of models by ending: one dictionary, a file for each format, gzip for all of them.
 
 A reader is `(bytes, name of the file) -> FactorGraph`, a writer `FactorGraph -> pieces of text`;
-both are imported when they are first needed. What a format cannot hold is said, or refused.
+both are imported when they are first needed. What a format cannot hold is reported, or refused.
 """
 
 import os

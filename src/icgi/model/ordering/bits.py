@@ -15,8 +15,8 @@ def greedy_bits(rows, k, logs, pairs, jitter, alpha, beta, gamma, limit, most, s
     """Eliminate the first k vertices, least score first.
 
     Returns the order, log₂ of the total of the clique tables, and the work done. The total is inf
-    and the order worthless if it would reach the limit, or if the work exceeds `most`. When told to
-    stop, the total is inf, too, but the order is complete: the rest by its present scores.
+    and the order worthless if it would reach the limit, or if the work exceeds `most`. When asked
+    to stop, the total is inf, too, but the order is complete: the rest by its present scores.
     """
     rows = rows.copy()
     n, words = rows.shape

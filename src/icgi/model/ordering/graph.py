@@ -18,13 +18,13 @@ def neighbours(model: FactorGraph) -> tuple[IntArray, IntArray]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Core:
+class Remainder:
     """What is left of the primal graph after the eliminations that cannot be wrong."""
 
     whole_start: IntArray
     whole_neighbour: IntArray
     before: IntArray  # variables eliminated first
-    variables: IntArray  # n        variables of the core, in the model's numbers
+    variables: IntArray  # n        variables of the remainder, in the model's numbers
     after: IntArray  # variables of one state: free if eliminated last
     start: IntArray  # n+1
     neighbour: IntArray
@@ -46,15 +46,15 @@ class Core:
         return self.size > 0 and bool(self.logs.min() < self.logs.max())
 
 
-def core_of(model: FactorGraph, forced: bool) -> Core:
+def remainder_of(model: FactorGraph, forced: bool) -> Remainder:
     """Primal graph without one-state variables and, if so asked, without forced eliminations."""
     start, neighbour = neighbours(model)
     logs = np.log2(model.cards)
-    before, variables, after, core_start, core_neighbour = _eliminate_forced(
+    before, variables, after, rest_start, rest_neighbour = _eliminate_forced(
         start, neighbour, logs, 2 if forced else -1
     )
-    return Core(
-        start, neighbour, before, variables, after, core_start, core_neighbour, logs[variables]
+    return Remainder(
+        start, neighbour, before, variables, after, rest_start, rest_neighbour, logs[variables]
     )
 
 
@@ -185,18 +185,18 @@ def _eliminate_forced(start, neighbour, logs, most):  # type: ignore[no-untyped-
             number[i] = size
             size += 1
     variables = np.empty(size, np.int64)
-    core_start = np.zeros(size + 1, np.int64)
+    rest_start = np.zeros(size + 1, np.int64)
     for i in range(n):
         if alive[i]:
             variables[number[i]] = i
-            core_start[number[i] + 1] = core_start[number[i]] + degree[i]
-    core_neighbour = np.empty(core_start[size], np.int64)
-    at = core_start[:size].copy()
+            rest_start[number[i] + 1] = rest_start[number[i]] + degree[i]
+    rest_neighbour = np.empty(rest_start[size], np.int64)
+    at = rest_start[:size].copy()
     for i in range(n):  # by transposition, so that lists are ascending
         if alive[i]:
             for e in range(start[i], start[i + 1]):
                 if twin[e] >= 0:
                     j = number[other[e]]
-                    core_neighbour[at[j]] = number[i]
+                    rest_neighbour[at[j]] = number[i]
                     at[j] += 1
-    return before[:k], variables, np.flatnonzero(logs == 0.0), core_start, core_neighbour
+    return before[:k], variables, np.flatnonzero(logs == 0.0), rest_start, rest_neighbour

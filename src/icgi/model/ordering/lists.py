@@ -10,7 +10,7 @@ from icgi.model.ordering.costs import log2_add
 def greedy_lists(start, neighbour, logs, pairs, jitter, alpha, beta, gamma, limit, most, stop):  # type: ignore[no-untyped-def]
     """`greedy_bits` with neighbour lists, for large sparse graphs, and with an end to the work.
 
-    Once the work exceeds `most`, or when told to stop, the rest is eliminated in the order of its
+    Once the work exceeds `most`, or when asked to stop, the rest is eliminated in the order of its
     present scores, and the total is reported as inf although the order is complete.
     """
     n = len(logs)

@@ -13,7 +13,7 @@ from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ordering.anneal import refine, restart
 from icgi.model.ordering.bits import bit_rows, greedy_bits
 from icgi.model.ordering.costs import clique_costs, heavy_first
-from icgi.model.ordering.graph import Core, core_of, neighbours
+from icgi.model.ordering.graph import Remainder, neighbours, remainder_of
 from icgi.model.ordering.lists import greedy_lists
 from icgi.model.ordering.sweeps import cuthill_mckee, smallest_front
 from icgi.randomness import kernel_seed
@@ -34,7 +34,7 @@ HEURISTICS = (*RULES, *SWEEPS)
 _TINY = 16.5  # log₂ of the total entries below which no search pays
 _ENTRIES_PER_SECOND = 5e8  # of exact inference: a search may take as long as that
 _SECONDS_PER_VARIABLE = 1e-5  # of exact inference, however small its tables
-_WORK_PER_SECOND = 3e8  # of the kernels, as measured on one core
+_WORK_PER_SECOND = 3e8  # of the kernels, as measured on one processor
 _LEAST_SECONDS = 0.05  # by the clock: greedy rules on a small model end within it
 _MOST_SECONDS = 3.0  # of counted work, whatever the clock allows
 _CHUNK = 1e7  # work between two looks at the clock
@@ -81,11 +81,11 @@ def find_order(
     """
     seed = kernel_seed(rng)
     with Deadline.after(max(seconds, _LEAST_SECONDS)).flag() as stop:
-        core = core_of(model, forced=True)
-        found = _greedy_search(core, seconds, stop)
-        if restarts > 0 and _TINY < found.total <= hopeless and not core.complete:
-            found = _random_search(core, found, seed, seconds, restarts, stop)
-    return _whole(model, core, found.order, found.name)
+        remainder = remainder_of(model, forced=True)
+        found = _greedy_search(remainder, seconds, stop)
+        if restarts > 0 and _TINY < found.total <= hopeless and not remainder.complete:
+            found = _random_search(remainder, found, seed, seconds, restarts, stop)
+    return _whole(model, remainder, found.order, found.name)
 
 
 def greedy_order(
@@ -99,20 +99,22 @@ def greedy_order(
     if heuristic not in HEURISTICS:
         raise IcgiError(f"unknown heuristic {heuristic!r}; choose one of {', '.join(HEURISTICS)}")
     with Deadline.after(seconds).flag() as stop:
-        core = core_of(model, forced=heuristic in RULES)
-        n = core.size
+        remainder = remainder_of(model, forced=heuristic in RULES)
+        n = remainder.size
         jitter = np.zeros(n) if rng is None else rng.random(n)
         if n == 0:
             order = np.empty(0, np.int64)
         elif heuristic == "smallest-front":
             root = -1 if rng is None else int(rng.integers(n))
-            order = smallest_front(core.start, core.neighbour, core.logs, 1e-3 * jitter, root, stop)
+            order = smallest_front(
+                remainder.start, remainder.neighbour, remainder.logs, 1e-3 * jitter, root, stop
+            )
         elif heuristic == "reverse-cuthill-mckee":
-            order = cuthill_mckee(core)
+            order = cuthill_mckee(remainder)
         else:
             most = _MOST_SECONDS * _WORK_PER_SECOND if n > _BITSET_LIMIT else np.inf
-            order, _ = _greedy(core, heuristic, 0.5 * jitter, np.inf, most, stop)
-    return _whole(model, core, order, heuristic)
+            order, _ = _greedy(remainder, heuristic, 0.5 * jitter, np.inf, most, stop)
+    return _whole(model, remainder, order, heuristic)
 
 
 def cost(model: FactorGraph, variables: IntArray, heuristic: str = "given") -> Order:
@@ -126,14 +128,14 @@ def cost(model: FactorGraph, variables: IntArray, heuristic: str = "given") -> O
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
-    order: IntArray  # of the core
+    order: IntArray  # of the remainder
     total: float  # log₂ of the entries of all its tables
     name: str
 
 
-def _whole(model: FactorGraph, core: Core, order: IntArray, heuristic: str) -> Order:
-    variables = np.concatenate([core.before, core.variables[order], core.after])
-    graph = core.whole_start, core.whole_neighbour, np.log2(model.cards)
+def _whole(model: FactorGraph, remainder: Remainder, order: IntArray, heuristic: str) -> Order:
+    variables = np.concatenate([remainder.before, remainder.variables[order], remainder.after])
+    graph = remainder.whole_start, remainder.whole_neighbour, np.log2(model.cards)
     return _costed(*graph, variables, heuristic, tidy=heuristic not in SWEEPS)
 
 
@@ -153,42 +155,46 @@ def _costed(
     return Order(order, width, table, entries, messages, heuristic)
 
 
-def _greedy_search(core: Core, seconds: float, stop: Stop) -> _Found:
+def _greedy_search(remainder: Remainder, seconds: float, stop: Stop) -> _Found:
     """Best of the deterministic orders; the total of one ends a worse one early."""
-    best = _Found(np.arange(core.size), np.inf if core.size else -np.inf, "forced")
-    rules = ("min-weight", "min-fill", "weighted-min-fill" if core.mixed else "")
+    best = _Found(np.arange(remainder.size), np.inf if remainder.size else -np.inf, "forced")
+    rules = ("min-weight", "min-fill", "weighted-min-fill" if remainder.mixed else "")
     # Sweeps always end soon, so with many variables they come first.
-    names = (*SWEEPS, *rules) if core.size > _BITSET_LIMIT else (*rules, *SWEEPS)
+    names = (*SWEEPS, *rules) if remainder.size > _BITSET_LIMIT else (*rules, *SWEEPS)
     for name in filter(None, names):
         if (name in SWEEPS and best.total <= _TINY) or (stop[0] and best.total < np.inf):
             continue
         if name == "smallest-front":
-            zeros = np.zeros(core.size)
-            order = smallest_front(core.start, core.neighbour, core.logs, zeros, -1, stop)
-            total = _total(core, order)
+            zeros = np.zeros(remainder.size)
+            order = smallest_front(
+                remainder.start, remainder.neighbour, remainder.logs, zeros, -1, stop
+            )
+            total = _total(remainder, order)
         elif name == "reverse-cuthill-mckee":
-            order = cuthill_mckee(core)
-            total = _total(core, order)
+            order = cuthill_mckee(remainder)
+            total = _total(remainder, order)
         else:
-            most = max(_allowed(core, best.total, seconds), 1e7 + 2e3 * core.size)
+            most = max(_allowed(remainder, best.total, seconds), 1e7 + 2e3 * remainder.size)
             most = most if best.total < np.inf else np.inf
-            order, total = _greedy(core, name, np.zeros(core.size), best.total, most, stop)
+            order, total = _greedy(
+                remainder, name, np.zeros(remainder.size), best.total, most, stop
+            )
             if stop[0] and best.total == np.inf:  # ended half way, but it is all there is
-                total = _total(core, order)
+                total = _total(remainder, order)
         if total < best.total or (stop[0] and best.total == np.inf):
             best = _Found(order, total, name)
     return best
 
 
 def _random_search(
-    core: Core, best: _Found, seed: int, seconds: float, runs: int, stop: Stop
+    remainder: Remainder, best: _Found, seed: int, seconds: float, runs: int, stop: Stop
 ) -> _Found:
     """Random greedy orders, then pieces of the best one anew, until the allowed work is done."""
-    graph = (core.start, core.neighbour, core.logs, core.mixed)
+    graph = (remainder.start, remainder.neighbour, remainder.logs, remainder.mixed)
     state = np.array([seed], np.uint64)
     work = 0.0
-    while core.size <= _BITSET_LIMIT and runs > 0 and not stop[0]:
-        left = _RESTART_SHARE * _allowed(core, best.total, seconds) - work
+    while remainder.size <= _BITSET_LIMIT and runs > 0 and not stop[0]:
+        left = _RESTART_SHARE * _allowed(remainder, best.total, seconds) - work
         if left <= 0:
             break
         order, total, spent, tried = restart(
@@ -199,10 +205,14 @@ def _random_search(
         if total < best.total:
             best = _Found(order, total, "search")
     order = best.order
-    if stop[0] or clique_costs(core.start, core.neighbour, order, core.logs)[2] > _FILL_LIMIT:
+    if (
+        stop[0]
+        or clique_costs(remainder.start, remainder.neighbour, order, remainder.logs)[2]
+        > _FILL_LIMIT
+    ):
         return best
     while runs > 0 and not stop[0]:
-        most = _allowed(core, best.total, seconds)
+        most = _allowed(remainder, best.total, seconds)
         if work >= most:
             break
         order, kept, total, spent, tried = refine(
@@ -223,28 +233,30 @@ def _random_search(
     return best
 
 
-def _allowed(core: Core, total: float, seconds: float) -> float:
+def _allowed(remainder: Remainder, total: float, seconds: float) -> float:
     """Work that a search may spend when exact inference needs 2^total entries."""
     predicted = math.exp2(min(total, 64.0)) / _ENTRIES_PER_SECOND
-    predicted += core.size * _SECONDS_PER_VARIABLE
+    predicted += remainder.size * _SECONDS_PER_VARIABLE
     patience = _MOST_SECONDS * math.exp2(min(0.0, (64.0 - total) / 16.0))  # hope fades
     # Half of what the clock allows, so that on a busy machine, too, it seldom decides.
     return _WORK_PER_SECOND * min(predicted, seconds / 2, patience)
 
 
-def _total(core: Core, order: IntArray) -> float:
-    return float(clique_costs(core.start, core.neighbour, order, core.logs)[5])
+def _total(remainder: Remainder, order: IntArray) -> float:
+    return float(clique_costs(remainder.start, remainder.neighbour, order, remainder.logs)[5])
 
 
 def _greedy(
-    core: Core, rule: str, jitter: FloatArray, limit: float, most: float, stop: Stop
+    remainder: Remainder, rule: str, jitter: FloatArray, limit: float, most: float, stop: Stop
 ) -> tuple[IntArray, float]:
     alpha, beta, gamma, weighted = RULES[rule]
-    pairs = np.exp2(core.logs) if weighted else np.ones(core.size)
-    weights = (core.logs, pairs, jitter, alpha, beta, gamma)
-    if core.size > _BITSET_LIMIT:
-        order, total = greedy_lists(core.start, core.neighbour, *weights, limit, most, stop)
+    pairs = np.exp2(remainder.logs) if weighted else np.ones(remainder.size)
+    weights = (remainder.logs, pairs, jitter, alpha, beta, gamma)
+    if remainder.size > _BITSET_LIMIT:
+        order, total = greedy_lists(
+            remainder.start, remainder.neighbour, *weights, limit, most, stop
+        )
     else:
-        rows = bit_rows(core.start, core.neighbour)
-        order, total, _ = greedy_bits(rows, core.size, *weights, limit, most, stop)
+        rows = bit_rows(remainder.start, remainder.neighbour)
+        order, total, _ = greedy_bits(rows, remainder.size, *weights, limit, most, stop)
     return order, total

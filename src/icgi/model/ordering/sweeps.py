@@ -4,7 +4,7 @@ import numpy as np
 
 from icgi.kernels import kernel
 from icgi.model.graph import IntArray
-from icgi.model.ordering.graph import Core
+from icgi.model.ordering.graph import Remainder
 
 
 @kernel
@@ -12,8 +12,8 @@ def smallest_front(start, neighbour, logs, jitter, seed, stop):  # type: ignore[
     """Sweep: eliminate the front variable that brings fewest new states into the front.
 
     The front holds the variables that have met an eliminated neighbour. Ties go to the variable
-    that has waited longest; a sweep starts at the far end of each component. When told to stop, the
-    rest follows by number.
+    that has waited longest; a sweep starts at the far end of each component. When asked to stop,
+    the rest follows by number.
     """
     n = len(logs)
     order = np.empty(n, np.int64)
@@ -92,11 +92,13 @@ def _farthest(start, neighbour, root, level):  # type: ignore[no-untyped-def]
     return best
 
 
-def cuthill_mckee(core: Core) -> IntArray:
-    """Reverse Cuthill–McKee order of the core: breadth first, so that bands stay narrow."""
+def cuthill_mckee(remainder: Remainder) -> IntArray:
+    """Reverse Cuthill–McKee order of the remainder: breadth first, so that bands stay narrow."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    ones = np.ones(len(core.neighbour), np.int8)
-    graph = csr_array((ones, core.neighbour, core.start), shape=(core.size, core.size))
+    ones = np.ones(len(remainder.neighbour), np.int8)
+    graph = csr_array(
+        (ones, remainder.neighbour, remainder.start), shape=(remainder.size, remainder.size)
+    )
     return np.ascontiguousarray(reverse_cuthill_mckee(graph, symmetric_mode=True), dtype=np.int64)

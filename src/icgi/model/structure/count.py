@@ -16,7 +16,7 @@ import numpy as np
 
 from icgi.clock import Deadline
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.model.structure.private import Core, Scope, find_core
+from icgi.model.structure.private import Remainder, Scope, find_remainder
 from icgi.model.structure.symmetry import LEAST, aligned, find_classes, find_colours
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ class Counted:
 
     whole: FactorGraph
     model: FactorGraph  # one variable for each class, then one for each kind of draw
-    core: Core
+    remainder: Remainder
     classes: tuple[Class, ...]
     draws: dict[tuple[int, ...], int]  # classes of a few members → the variable of their states
     class_of: dict[int, int]
-    states: IntArray  # n k  state of the original for each that classes and core use
+    states: IntArray  # n k  state of the original for each that classes and remainder use
 
     @property
     def counted(self) -> list[int]:
@@ -53,7 +53,7 @@ class Counted:
 
     def __str__(self) -> str:
         sizes = self.counted
-        summed = f", {n} private ones summed out" if (n := len(self.core.steps)) else ""
+        summed = f", {n} private ones summed out" if (n := len(self.remainder.steps)) else ""
         return (
             f"{sum(sizes)} interchangeable variables counted in {len(sizes)} "
             f"class{'es' if len(sizes) > 1 else ''}{summed}"
@@ -76,7 +76,7 @@ class Counted:
             table = marginals.probs[drawn, : math.prod(cards)].reshape(cards)
             return table.transpose(np.argsort(order))
 
-        self.core.descend(joint, found)
+        self.remainder.descend(joint, found)
         probs = np.empty_like(found)
         np.put_along_axis(probs, self.states, found, 1)
         return replace(marginals, probs=probs)
@@ -88,21 +88,21 @@ def count_classes(model: FactorGraph, deadline: Deadline | None = None) -> Count
     colours = find_colours(model)
     if colours.largest(np.flatnonzero(model.cards > 1)) < LEAST or within.passed:
         return None
-    core = find_core(aligned(model, colours), within)
-    if core is None or within.passed:
+    remainder = find_remainder(aligned(model, colours), within)
+    if remainder is None or within.passed:
         return None
-    found = find_classes(core.tables, colours.of)
+    found = find_classes(remainder.tables, colours.of)
     if found is None:
         return None
     classes = _worth_counting(found, model.cards)
     if all(len(c.members) == 1 for c in classes):
         return None
     class_of = {i: c for c, each in enumerate(classes) for i in each.members}
-    built = _build(core, classes, class_of, model.cards)
+    built = _build(remainder, classes, class_of, model.cards)
     if built is None:
         return None
     counted, draws = built
-    return Counted(model, counted, core, tuple(classes), draws, class_of, colours.states)
+    return Counted(model, counted, remainder, tuple(classes), draws, class_of, colours.states)
 
 
 def _worth_counting(found: Sequence[list[int]], cards: IntArray) -> list[Class]:
@@ -130,7 +130,7 @@ def compositions(n: int, k: int) -> IntArray:
 
 
 def _build(
-    core: Core, classes: Sequence[Class], class_of: dict[int, int], cards: IntArray
+    remainder: Remainder, classes: Sequence[Class], class_of: dict[int, int], cards: IntArray
 ) -> tuple[FactorGraph, dict[tuple[int, ...], int]] | None:
     """The model of counts, and the variable of each kind of draw; None where a table is too large.
 
@@ -141,7 +141,7 @@ def _build(
     scopes: list[tuple[int, ...]] = [(c,) for c in range(len(classes))]
     tables = [_configurations(c) for c in classes]
     kinds: dict[tuple[int, ...], Scope] = {}
-    for scope in core.tables:
+    for scope in remainder.tables:
         kinds.setdefault(tuple(sorted(class_of[i] for i in scope)), scope)
     for kind, scope in kinds.items():
         held = list(dict.fromkeys(kind))
@@ -149,10 +149,10 @@ def _build(
             return None
         scopes.append(tuple(held))
         axes = [[a for a, i in enumerate(scope) if class_of[i] == c] for c in held]
-        tables.append(_over_counts(core.tables[scope], axes, [classes[c] for c in held]))
+        tables.append(_over_counts(remainder.tables[scope], axes, [classes[c] for c in held]))
     draws: dict[tuple[int, ...], int] = {}
     all_cards = list(sizes)
-    for scope in core.wanted():
+    for scope in remainder.wanted():
         kind = tuple(sorted(class_of[i] for i in scope))
         if len(scope) == 1 or kind in draws:
             continue
@@ -165,7 +165,7 @@ def _build(
         tables.append(_drawn(kind, held, classes))
         all_cards.append(states)
     scopes.append(())
-    tables.append(np.array(core.constant))
+    tables.append(np.array(remainder.constant))
     return FactorGraph(np.array(all_cards), tuple(scopes), tuple(tables)), draws
 
 

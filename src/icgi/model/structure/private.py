@@ -1,7 +1,8 @@
 """Private variables, those of a single factor, are summed into it, again and again.
 
-What is left is the core of a model: one table for every set of variables that still share a factor.
-No table grows, and the joint of a core scope leads back to every variable that was summed out.
+What is left is the remainder of a model: one table for every set of variables that still share a
+factor. No table grows, and the joint of a scope of the remainder leads back to every variable that
+was summed out.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ Joint = Callable[[Scope], FloatArray]  # probabilities of the states of a scope
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Core:
+class Remainder:
     """What is left of a model, and the conditionals that lead back to the rest."""
 
     tables: dict[Scope, FloatArray]  # log tables, one for each scope, largest entry zero
@@ -25,7 +26,7 @@ class Core:
     steps: tuple[tuple[int, Scope, FloatArray], ...]  # variable, its neighbours, p(x | neighbours)
 
     def wanted(self) -> list[Scope]:
-        """Scopes of the core whose joints lead back to the variables that were summed out."""
+        """Scopes of the remainder whose joints lead back to the variables that were summed out."""
         gone = {i for i, _, _ in self.steps}
         scopes = {scope for _, scope, _ in self.steps if scope and gone.isdisjoint(scope)}
         return sorted(scopes)
@@ -42,7 +43,7 @@ class Core:
             joints[i] = (i, *scope), both
 
 
-def find_core(model: FactorGraph, deadline: Deadline | None = None) -> Core | None:
+def find_remainder(model: FactorGraph, deadline: Deadline | None = None) -> Remainder | None:
     """Sum out private variables until none is left; None when the time is over."""
     within = deadline or Deadline()
     tables: dict[Scope, FloatArray] = {}
@@ -102,7 +103,7 @@ def find_core(model: FactorGraph, deadline: Deadline | None = None) -> Core | No
         if np.isfinite(top):
             tables[scope] = table - top
             constant += top
-    return Core(tables, constant, tuple(steps))
+    return Remainder(tables, constant, tuple(steps))
 
 
 def _summed(table: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -118,7 +119,7 @@ def _summed(table: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _joint_above(
     scope: Scope, joint: Joint, joints: dict[int, tuple[Scope, FloatArray]], turn: dict[int, int]
 ) -> FloatArray:
-    """Joint of a scope: from the core, or from the first of its variables to be summed out."""
+    """Joint of a scope: from the remainder, or from the first of its variables to be summed out."""
     gone = [i for i in scope if i in turn]
     if not gone:
         return joint(scope) if scope else np.ones(())

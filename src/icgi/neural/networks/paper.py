@@ -80,7 +80,7 @@ class PaperConfig:
     layers: int = 3  # of the encoder on the whole model
     rank: int = 8  # bond dimension r, states of the eliminated variable included
     hidden: int = 32  # width of the prediction of cores and corrections
-    distances: int = 66  # told apart by the bias b(d): 0 … 64 and beyond
+    distances: int = 66  # distinguished by the bias b(d): 0 … 64 and beyond
     encode_every: int = 4  # eliminations between two encodings of what is left
     core: int = 3  # variables left when elimination stops, all of whose states are summed
     steps: int | None = None  # most variables to eliminate; belief propagation answers the rest

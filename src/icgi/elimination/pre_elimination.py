@@ -1,4 +1,4 @@
-"""Variables that are cheap to eliminate go exactly, in log tables, before trains take the rest."""
+"""Exact elimination of cheap variables, in log tables, before trains take the rest."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ordering import neighbours
 
 _LARGEST = 2**18  # entries of one table
-# Messages over two variables leave a core as pairwise as the model was. Wider ones were better on
+# Messages over two variables leave what remains as pairwise as the model was. Wider were better on
 # some sparse graphs, no better on others, and worse on pedigrees (docs/engines/ttve.md).
 _NEIGHBOURS = 2
 _INHERITED = 0.7  # of the worst error among the variables it depends on, for p = ½
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Peeled:
+class PreEliminated:
     """What is left of a model when some variables have gone, its log Z the same; the way back."""
 
     model: FactorGraph
-    core: FactorGraph  # over `kept`, numbered anew
+    remainder: FactorGraph  # over `kept`, numbered anew
     kept: IntArray
     collected: Collected
 
@@ -38,13 +38,13 @@ class Peeled:
 
     @property
     def roots(self) -> list[tuple[int, ...]]:
-        """Scopes of the core whose joint marginals lead back: messages of several variables."""
+        """Scopes of the remainder whose joints lead back: messages of several variables."""
         return sorted({scope for scope in self._roots().values() if len(scope) > 1})
 
     def restore(
         self, probs: FloatArray, joints: Mapping[tuple[int, ...], FloatArray]
     ) -> FloatArray:
-        """Marginals n k of the whole model from those of the core and joint ones of its `roots`.
+        """Marginals n k of the whole model from those of the remainder and joints of its `roots`.
 
         What is negative or impossible in them does not count; where nothing is left, all that is
         possible counts the same. Without a joint marginal its variables count as independent.
@@ -55,7 +55,7 @@ class Peeled:
             if found is None:
                 found = np.ones(())
                 for i in scope:
-                    found = np.multiply.outer(found, probs[i, : self.core.cards[i]])
+                    found = np.multiply.outer(found, probs[i, : self.remainder.cards[i]])
             possible = ~np.isneginf(self.collected.messages[v])
             sound = np.where(possible & np.isfinite(found), found, 0.0).clip(0.0)
             sound = sound if sound.any() else 1.0 * possible
@@ -67,7 +67,7 @@ class Peeled:
         return out
 
     def restore_errors(self, errors: FloatArray, probs: FloatArray) -> FloatArray:
-        """Standard errors n k of the whole model from those of the core.
+        """Standard errors n k of the whole model from those of the remainder.
 
         What an eliminated variable inherits is not known without another pass: it is taken to be
         as uncertain as the worst of the variables that it depends on.
@@ -88,7 +88,7 @@ class Peeled:
         return Marginals(probs, Status.EXACT, self.collected.log_constant, stats=stats)
 
     def _roots(self) -> dict[int, tuple[int, ...]]:
-        """Neighbours, numbered as in the core, of those variables whose neighbours all stay."""
+        """Neighbours, as numbered in the remainder, of variables whose neighbours all stay."""
         number = {int(i): k for k, i in enumerate(self.kept)}
         return {
             v: tuple(number[i] for i in scope[1:])
@@ -97,12 +97,12 @@ class Peeled:
         }
 
 
-def peel(
+def pre_eliminate(
     model: FactorGraph,
     steps: int | None = None,
     entries: int = 2**23,
     deadline: Deadline | None = None,
-) -> Peeled:
+) -> PreEliminated:
     """Eliminate `steps` variables, smallest tables first; None: all with few enough neighbours.
 
     No table has more than 2^18 entries, and all of them together have at most `entries`.
@@ -112,14 +112,14 @@ def peel(
     kept = np.setdiff1d(np.arange(model.n_variables), order)
     collected = collect(model, order, deadline) or _nothing(model)
     if not len(collected.order):
-        return Peeled(model, model, np.arange(model.n_variables), collected)
+        return PreEliminated(model, model, np.arange(model.n_variables), collected)
     number = {int(i): k for k, i in enumerate(kept)}
-    core = FactorGraph(
+    remainder = FactorGraph(
         model.cards[kept],
         (*(tuple(number[i] for i in scope) for scope, _ in collected.rest), ()),
         (*(table for _, table in collected.rest), np.array(collected.log_constant)),
     )
-    return Peeled(model, core, kept, collected)
+    return PreEliminated(model, remainder, kept, collected)
 
 
 def _nothing(model: FactorGraph) -> Collected:

@@ -23,7 +23,7 @@ PLAIN = 1e5  # spread of log tables up to which sums keep nine digits: only then
 FLOOR = -1e8  # of finite log tables and of log ratios: around loops of zeros these grow for ever
 
 
-class Core(NamedTuple):
+class FlatModels(NamedTuple):
     """Models as compiled sweeps read them; unary factors are fields, constants are kept aside.
 
     Factors are numbered breadth first within each component, so that a backward and a forward
@@ -63,11 +63,11 @@ class Sizes(NamedTuple):
 class State(NamedTuple):
     """What a run changes; everything is written in place by the sweeps."""
 
-    messages: FloatArray  # log ratios, laid out by `Core.message_start`
-    belief: FloatArray  # log ratios, laid out by `Core.ratio_start`
+    messages: FloatArray  # log ratios, laid out by `FlatModels.message_start`
+    belief: FloatArray  # log ratios, laid out by `FlatModels.ratio_start`
     spare: FloatArray  # beliefs of the next flooding sweep
     old: FloatArray  # messages before a turn of the residual schedule
-    pending: FloatArray  # n    what each variable has heard and not yet passed on
+    pending: FloatArray  # n    change of what each variable received that it has not yet passed on
     heap: IntArray  # n    residual schedule: variables by `pending`, the largest first
     place: IntArray  # n    where each variable is in its model's heap
     sweeps: IntArray  # m    sweeps made
@@ -100,15 +100,15 @@ def forecast_bytes(model: FactorGraph, copies: int) -> int:
     return rows + 48 * (ratios + model.n_variables)
 
 
-def compile_models(models: Sequence[FactorGraph]) -> Core:
+def compile_models(models: Sequence[FactorGraph]) -> FlatModels:
     """Flat arrays of models as `support.supported` leaves them: without impossible states."""
-    core = lay_out(models)
-    return reweight(core, core.rho)
+    flat = lay_out(models)
+    return reweight(flat, flat.rho)
 
 
 def lay_out(
     models: Sequence[FactorGraph], w: Wiring | None = None, deadline: Deadline = NEVER
-) -> Core:
+) -> FlatModels:
     """Like `compile_models`, without the weights, a copy of the tables that only sweeps need.
 
     `w` is what `side_by_side` has read, if it has. Raises `TimeSpent` at the deadline.
@@ -117,7 +117,7 @@ def lay_out(
     return lay_out_wired([Sizes(m.n_variables, m.n_factors) for m in models], w, deadline)
 
 
-def lay_out_wired(models: Sequence[Sizes], w: Wiring, deadline: Deadline = NEVER) -> Core:
+def lay_out_wired(models: Sequence[Sizes], w: Wiring, deadline: Deadline = NEVER) -> FlatModels:
     """`lay_out` of models that are side by side in a wiring."""
     n = len(w.cards)
     variables = starts(np.array([model.n_variables for model in models], np.int64))
@@ -151,7 +151,7 @@ def lay_out_wired(models: Sequence[Sizes], w: Wiring, deadline: Deadline = NEVER
     check(deadline)
     forests = np.ones(len(models), np.bool_)
     forests[owner[source[joined == 0.0]]] = False
-    return Core(
+    return FlatModels(
         model_variable=variables,
         model_factor=np.searchsorted(owner[source], np.arange(len(models) + 1)),
         constant=constant,
@@ -183,44 +183,44 @@ def forest(edge_start: IntArray, variable: IntArray, n: int, order: IntArray) ->
     return taken
 
 
-def reweight(core: Core, rho: FloatArray, reuse: bool = False) -> Core:
+def reweight(flat: FlatModels, rho: FloatArray, reuse: bool = False) -> FlatModels:
     """Same models with other appearance probabilities of the factors.
 
-    With `reuse` the weights are written over those of `core`, which then is of no more use.
+    With `reuse` the weights are written over those of `flat`, which then is of no more use.
     """
-    weights = core.weights if reuse else np.empty(core.weight_start[-1])
-    _fill_weights(core, rho, weights)
-    return core._replace(rho=rho, weights=weights)
+    weights = flat.weights if reuse else np.empty(flat.weight_start[-1])
+    _fill_weights(flat, rho, weights)
+    return flat._replace(rho=rho, weights=weights)
 
 
-def initial_state(core: Core, messages: FloatArray | None = None) -> State:
+def initial_state(flat: FlatModels, messages: FloatArray | None = None) -> State:
     """Before the first sweep: uniform messages, or those given."""
-    n = len(core.ratio_start) - 1
-    lengths = np.diff(core.message_start)
+    n = len(flat.ratio_start) - 1
+    lengths = np.diff(flat.message_start)
     if messages is None:
-        messages = np.zeros(core.message_start[-1])
-    rho = np.repeat(core.rho, np.diff(core.edge_start))
-    heard = np.bincount(
-        _ranges(core.ratio, lengths), np.repeat(rho, lengths) * messages, len(core.field)
+        messages = np.zeros(flat.message_start[-1])
+    rho = np.repeat(flat.rho, np.diff(flat.edge_start))
+    incoming = np.bincount(
+        _ranges(flat.ratio, lengths), np.repeat(rho, lengths) * messages, len(flat.field)
     )
-    place = np.arange(n) - np.repeat(core.model_variable[:-1], np.diff(core.model_variable))
+    place = np.arange(n) - np.repeat(flat.model_variable[:-1], np.diff(flat.model_variable))
     return State(
         messages=messages,
-        belief=core.field + heard,
-        spare=np.empty_like(core.field),
+        belief=flat.field + incoming,
+        spare=np.empty_like(flat.field),
         old=np.empty_like(messages),
-        pending=np.diff(core.touching_start).clip(max=1).astype(np.float64),
+        pending=np.diff(flat.touching_start).clip(max=1).astype(np.float64),
         heap=np.arange(n),
         place=place,
-        sweeps=np.zeros(len(core.constant), np.int64),
-        residual=np.full(len(core.constant), np.inf),
+        sweeps=np.zeros(len(flat.constant), np.int64),
+        residual=np.full(len(flat.constant), np.inf),
     )
 
 
-def probabilities(core: Core, belief: FloatArray, width: int) -> FloatArray:
+def probabilities(flat: FlatModels, belief: FloatArray, width: int) -> FloatArray:
     """b_i(x) ∝ exp(belief), n × width, zero beyond each variable's states."""
-    probs = np.zeros((len(core.ratio_start) - 1, width))
-    _softmax(core.ratio_start, belief, probs)
+    probs = np.zeros((len(flat.ratio_start) - 1, width))
+    _softmax(flat.ratio_start, belief, probs)
     return probs
 
 

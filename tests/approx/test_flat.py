@@ -9,7 +9,7 @@ from test_lbp import pairwise
 from test_trbp import hypergraph
 
 import zoo
-from icgi.approx.core import (
+from icgi.approx.flat import (
     compile_models,
     forecast_bytes,
     initial_state,
@@ -30,7 +30,7 @@ MODELS = [supported(m).model for m in zoo.MODELS.values()] + [
 @pytest.mark.parametrize("models", [[m] for m in MODELS] + [MODELS, MODELS[::-1]])
 def test_arrays_hold_the_models(models: list[FactorGraph]) -> None:
     """The joint log weight of a random configuration, from the arrays and from the models."""
-    core = compile_models(models)
+    flat = compile_models(models)
     rng = np.random.default_rng(0)
     for m, model in enumerate(models):
         states = rng.integers(0, model.cards)
@@ -38,60 +38,60 @@ def test_arrays_hold_the_models(models: list[FactorGraph]) -> None:
             float(table[tuple(states[list(scope)])])
             for scope, table in zip(model.scopes, model.log_tables, strict=True)
         )
-        first = core.model_variable[m]
-        total = float(core.constant[m])
+        first = flat.model_variable[m]
+        total = float(flat.constant[m])
         for i, x in enumerate(states):
             if x > 0:
-                total += float(core.field[core.ratio_start[first + i] + x - 1])
-        for f in range(core.model_factor[m], core.model_factor[m + 1]):
-            around = core.variable[core.edge_start[f] : core.edge_start[f + 1]] - first
+                total += float(flat.field[flat.ratio_start[first + i] + x - 1])
+        for f in range(flat.model_factor[m], flat.model_factor[m + 1]):
+            around = flat.variable[flat.edge_start[f] : flat.edge_start[f + 1]] - first
             shape = model.cards[around]
             entry = np.ravel_multi_index(tuple(states[around]), tuple(shape))
-            total += float(core.values[core.value_start[f] + entry] - core.top[f])
-            assert core.weight_start[f + 1] - core.weight_start[f] == math.prod(shape)
+            total += float(flat.values[flat.value_start[f] + entry] - flat.top[f])
+            assert flat.weight_start[f + 1] - flat.weight_start[f] == math.prod(shape)
         assert total == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_weights_are_scaled_tables(model: FactorGraph) -> None:
-    core = compile_models([model])
-    rho = np.random.default_rng(0).uniform(0.2, 1.0, len(core.rho))
-    weighted = reweight(core, rho)
+    flat = compile_models([model])
+    rho = np.random.default_rng(0).uniform(0.2, 1.0, len(flat.rho))
+    weighted = reweight(flat, rho)
     for f in range(len(rho)):
-        size = core.weight_start[f + 1] - core.weight_start[f]
-        table = core.values[core.value_start[f] : core.value_start[f] + size]
-        found = weighted.weights[core.weight_start[f] : core.weight_start[f + 1]]
+        size = flat.weight_start[f + 1] - flat.weight_start[f]
+        table = flat.values[flat.value_start[f] : flat.value_start[f] + size]
+        found = weighted.weights[flat.weight_start[f] : flat.weight_start[f + 1]]
         assert_allclose(found, np.exp((table - table.max()) / rho[f]))
 
 
 def test_touching_is_the_inverse_of_edges() -> None:
-    core = compile_models(MODELS)
+    flat = compile_models(MODELS)
     pairs = {
-        (int(core.variable[e]), f)
-        for f in range(len(core.rho))
-        for e in range(core.edge_start[f], core.edge_start[f + 1])
+        (int(flat.variable[e]), f)
+        for f in range(len(flat.rho))
+        for e in range(flat.edge_start[f], flat.edge_start[f + 1])
     }
     found = {
         (i, int(f))
-        for i in range(len(core.ratio_start) - 1)
-        for f in core.touching[core.touching_start[i] : core.touching_start[i + 1]]
+        for i in range(len(flat.ratio_start) - 1)
+        for f in flat.touching[flat.touching_start[i] : flat.touching_start[i + 1]]
     }
     assert found == pairs
-    assert len(core.touching) == len(core.variable) == len(pairs)
+    assert len(flat.touching) == len(flat.variable) == len(pairs)
 
 
 def test_given_messages_enter_the_beliefs() -> None:
-    core = compile_models([zoo.MODELS["loop"]])
-    messages = np.random.default_rng(0).normal(size=core.message_start[-1])
-    belief = initial_state(core, messages).belief
+    flat = compile_models([zoo.MODELS["loop"]])
+    messages = np.random.default_rng(0).normal(size=flat.message_start[-1])
+    belief = initial_state(flat, messages).belief
     for i in range(4):
-        heard = sum(messages[e] for e in range(len(core.variable)) if core.variable[e] == i)
-        assert belief[i] == pytest.approx(core.field[i] + heard)
+        incoming = sum(messages[e] for e in range(len(flat.variable)) if flat.variable[e] == i)
+        assert belief[i] == pytest.approx(flat.field[i] + incoming)
 
 
 def test_probabilities_survive_any_size() -> None:
-    core = compile_models([FactorGraph(np.array([3, 2, 1]), (), ())])
-    probs = probabilities(core, np.array([1e8, -1e8, -1e8]), 3)
+    flat = compile_models([FactorGraph(np.array([3, 2, 1]), (), ())])
+    probs = probabilities(flat, np.array([1e8, -1e8, -1e8]), 3)
     assert_array_equal(probs, [[0, 1, 0], [1, 0, 0], [1, 0, 0]])
 
 

@@ -13,8 +13,8 @@ from icgi.elimination.engine import TensorTrainElimination
 from icgi.elimination.joints import joint_marginals
 from icgi.elimination.orders import find_layout
 from icgi.elimination.passes import Cut
-from icgi.elimination.peel import peel
 from icgi.elimination.potentials import potentials
+from icgi.elimination.pre_elimination import pre_eliminate
 from icgi.elimination.run import both_passes
 from icgi.errors import EvidenceError
 from icgi.exact.enumeration import Enumerate, joint
@@ -55,12 +55,12 @@ def joints_by_passes(model: FactorGraph, rank: int) -> tuple[np.ndarray, dict[Sc
 def test_any_number_of_steps_leaves_an_equal_core_and_leads_back(model: FactorGraph) -> None:
     exact = Enumerate()(model, zoo.BUDGET, np.random.default_rng(0))
     for steps in [None, *range(model.n_variables + 1)]:
-        peeled = peel(model, steps)
-        assert steps is None or len(peeled.kept) == model.n_variables - steps
-        core = Enumerate()(peeled.core, zoo.BUDGET, np.random.default_rng(0))
-        joints = {s: joint_of(peeled.core, s) for s in peeled.roots}
-        assert core.log_z == pytest.approx(exact.log_z, abs=1e-9, rel=1e-10)
-        assert_allclose(peeled.restore(core.probs, joints), exact.probs, atol=1e-9)
+        reduced = pre_eliminate(model, steps)
+        assert steps is None or len(reduced.kept) == model.n_variables - steps
+        remainder = Enumerate()(reduced.remainder, zoo.BUDGET, np.random.default_rng(0))
+        joints = {s: joint_of(reduced.remainder, s) for s in reduced.roots}
+        assert remainder.log_z == pytest.approx(exact.log_z, abs=1e-9, rel=1e-10)
+        assert_allclose(reduced.restore(remainder.probs, joints), exact.probs, atol=1e-9)
 
 
 @given(models())
@@ -121,8 +121,8 @@ def test_joints_of_truncated_passes_nearly_agree_with_the_marginals() -> None:
             assert_allclose(table.sum(rest), probs[i], atol=0.01)
 
 
-def hard_core(seed: int) -> tuple[FactorGraph, int, list[list[int]]]:
-    """A cold SK core of 14 spins, five tendrils, and five long cycles through two spins of it."""
+def cold_centre(seed: int) -> tuple[FactorGraph, int, list[list[int]]]:
+    """A cold SK centre of 14 spins, five tendrils, and five long cycles through two spins of it."""
     rng = np.random.default_rng(seed)
     size, length = 14, 6
     ends = [(i, j) for i in range(size) for j in range(i)]
@@ -140,10 +140,10 @@ def hard_core(seed: int) -> tuple[FactorGraph, int, list[list[int]]]:
     return ising_model((np.array(ends), np.array(couplings)), fields), size, tendrils
 
 
-def test_a_hard_core_is_answered_no_worse_without_its_tendrils() -> None:
+def test_a_cold_centre_is_answered_no_worse_without_its_tendrils() -> None:
     errors = []
     for seed in range(6):
-        model, size, _ = hard_core(seed)
+        model, size, _ = cold_centre(seed)
         exact = zoo.run(JunctionTree(), model)
         answers = [zoo.run(train(2, steps=steps), model) for steps in (None, 0)]
         assert [x.stats["steps"] for x in answers] == [model.n_variables - size, 0]
@@ -154,8 +154,8 @@ def test_a_hard_core_is_answered_no_worse_without_its_tendrils() -> None:
     assert found <= whole
 
 
-def test_tendrils_are_exact_given_the_core() -> None:
-    model, _, tendrils = hard_core(0)
+def test_tendrils_are_exact_given_the_centre() -> None:
+    model, _, tendrils = cold_centre(0)
     probs = zoo.run(train(2), model).probs
     for path in tendrils:
         number = {i: k for k, i in enumerate(path)}
@@ -165,14 +165,14 @@ def test_tendrils_are_exact_given_the_core() -> None:
             tuple(tuple(number[i] for i in model.scopes[f]) for f in inside),
             tuple(model.log_tables[f] for f in inside),
         )
-        given_core = np.array([zoo.run(Enumerate(), alone, {0: x}).probs for x in (0, 1)])
-        expected = np.tensordot(probs[path[0]], given_core, 1)
+        given_rest = np.array([zoo.run(Enumerate(), alone, {0: x}).probs for x in (0, 1)])
+        expected = np.tensordot(probs[path[0]], given_rest, 1)
         assert_allclose(probs[path[1:]], expected[1:], atol=1e-12)
 
 
 def test_no_steps_leave_the_model_as_it_is() -> None:
     model = FAMILIES["sk"].sample(np.random.default_rng(3), n=10)
-    assert peel(model, 0).core is model
+    assert pre_eliminate(model, 0).remainder is model
     # nothing is cheap in a complete graph
     found, whole = zoo.run(train(3), model), zoo.run(train(3, steps=0), model)
     assert_array_equal(found.probs, whole.probs)
@@ -188,18 +188,18 @@ def test_what_is_all_cheap_needs_no_train() -> None:
 
 def test_tables_stay_within_the_memory() -> None:
     model = zoo.MODELS["grid-3x3"]
-    assert peel(model, None, 0).steps == 0
-    few = peel(model, 9, 30)
+    assert pre_eliminate(model, None, 0).steps == 0
+    few = pre_eliminate(model, 9, 30)
     assert 0 < few.steps < 9
     assert sum(t.size for t in few.collected.tables.values()) <= 30
 
 
 def test_joints_of_unusable_trains_still_lead_to_probabilities() -> None:
-    peeled = peel(zoo.MODELS["grid-3x3"], 2)
+    reduced = pre_eliminate(zoo.MODELS["grid-3x3"], 2)
     probs = np.full((7, 2), 0.5)
     for wrong in (-1.0, np.nan, 0.0):
-        joints = {s: np.full((2,) * len(s), wrong) for s in peeled.roots}
-        found = peeled.restore(probs, joints)
+        joints = {s: np.full((2,) * len(s), wrong) for s in reduced.roots}
+        found = reduced.restore(probs, joints)
         assert (found >= 0).all()
         assert_allclose(found.sum(1), 1.0)
 
@@ -218,4 +218,4 @@ def test_impossible_models_are_refused() -> None:
     same = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
     model = FactorGraph(np.array([2, 2]), ((0, 1), (0, 1)), (same, same[::-1].copy()))
     with pytest.raises(EvidenceError, match="no configuration"):
-        peel(model)
+        pre_eliminate(model)
