@@ -24,7 +24,7 @@ RANGE = 200.0  # of log ratios: products of two beliefs stay finite, sums of wei
 
 
 class SpinModels(NamedTuple):
-    """Models of spins on one graph, views into `FlatModels`, which holds them one after the other."""
+    """Models of spins on one graph, views into the `FlatModels` that holds them in turn."""
 
     pairs: IntArray  # f 2    variables of each factor
     share: FloatArray  # n    1 − number of factors of each variable
