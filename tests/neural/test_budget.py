@@ -55,9 +55,9 @@ def test_seconds_are_kept(engine: str, side: int) -> None:
 
 
 def test_a_short_time_gives_smaller_patches_and_a_long_one_the_whole() -> None:
-    found = run(lattice(12), "icgi:orders=1", seconds=0.2)
+    found = run(lattice(12), "icgi:orders=1,rest=sum", seconds=0.2)
     assert found.status is Status.BUDGET_SPENT
-    found = run(lattice(5), "icgi:orders=1,core=8")
+    found = run(lattice(5), "icgi:orders=1,core=8,rest=sum")
     assert found.status is Status.ESTIMATED
     assert found.stats["patches"] == 1.0
 
@@ -208,7 +208,7 @@ def test_unfinished_answers_say_what_was_done() -> None:
     model = ising_model(([(0, 1), (1, 2), (2, 3)], np.ones(3)), np.zeros(4), 1.0)
     found = spin_engine._start(as_ising(model), None)
     found.answered[:] = [4, 4, 0, 2]
-    asked = spin_engine.Settings(core=16, orders=4, device="cpu")
+    asked = spin_engine.Settings(core=16, orders=4, device="cpu", table_bytes=2**32)
     answer = spin_engine._answer(model, as_ising(model), found, asked, True)
     assert answer.status is Status.BUDGET_SPENT
     assert answer.stats["answered"] == 0.75
@@ -217,7 +217,7 @@ def test_unfinished_answers_say_what_was_done() -> None:
 
 def test_little_memory_means_small_patches_before_a_refusal() -> None:
     model = lattice(12)
-    found = run(model, "icgi:orders=1,core=8", table_bytes=12_000_000)
+    found = run(model, "icgi:orders=1,core=8,rest=sum", table_bytes=12_000_000)
     assert found.stats["patches"] > 1
     with pytest.raises(BudgetError, match="larger memory"):
         run(model, "icgi", table_bytes=10_000)

@@ -61,7 +61,7 @@ def forecast(engine: str, family: str, options: dict[str, int]) -> int:
 @pytest.mark.parametrize(
     ("engine", "family", "options"),
     [
-        ("icgi:orders=1", "ea2d", {"L": 10}),
+        ("icgi:orders=1,rest=sum", "ea2d", {"L": 10}),
         ("icgi:orders=1", "potts", {"L": 9}),
     ],
 )
@@ -74,6 +74,6 @@ def test_a_run_takes_what_was_forecast(engine: str, family: str, options: dict[s
 
 @pytest.mark.skipif(not RESET.exists(), reason="needs /proc")
 def test_a_small_budget_bounds_a_larger_model() -> None:
-    peak, stats = growth("icgi:orders=1,core=8", "ea2d", {"L": 14}, 12_000_000)
+    peak, stats = growth("icgi:orders=1,core=8,rest=sum", "ea2d", {"L": 14}, 12_000_000)
     assert peak <= 1.3 * 12e6 + 30e6
     assert stats["patches"] > 1

@@ -35,14 +35,17 @@ Variant = Literal[
 class IcgiNetwork:
     """Networks that eliminate: `fast` in closed form, `paper` with predicted tensor trains.
 
-    Milliseconds to seconds, many models at once with `batch`. `fast` is exact (to single precision)
-    where elimination meets no variable with more than two neighbours before `core` are left.
+    Milliseconds to seconds, many models at once with `batch`. `fast` eliminates approximately only
+    until what is left has a junction tree with tables of at most 2^(core+4) entries, and is exact
+    where the model itself has one; `rest=sum` goes on until `core` variables are left, as it was
+    trained.
     Models of more than 512 variables are cut into patches, each with the messages of belief
     propagation at its border; `patches` in the stats says how many.
     """
 
     variant: Variant = "fast"
     core: int | None = None  # variables left at the end, all of whose states are summed
+    rest: Literal["tree", "sum", None] = None  # of `fast`: what is left, by a tree once one fits
     steps: int | None = None  # of `paper`: most variables to eliminate; none: all of them
     orders: int | None = None  # elimination orders; their mean is the answer; 4, and 1 for `paper`
     order: Literal["least-loss", "min-degree", "learned", "random", None] = None  # of `paper`
@@ -167,8 +170,13 @@ class IcgiNetwork:
             shipped("icgi-fast").to(self.device),
             [models[k] for k in arrays],
             list(arrays.values()),
-            Settings(self.core or CORE, self.orders or ORDERS, self.device),
-            budget.table_bytes,
+            Settings(
+                self.core or CORE,
+                self.orders or ORDERS,
+                self.device,
+                budget.table_bytes,
+                self.rest or "tree",
+            ),
             deadline,
             [rngs[k] for k in arrays],
         )

@@ -8,13 +8,15 @@ Where the algebra is exact (no spin had more than two neighbours when it went), 
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from icgi.clock import Deadline
+from icgi.model.graph import FloatArray
 from icgi.neural.arrange import after_elimination
 from icgi.neural.batch import Batch, spins_of
 from icgi.neural.closed_form import (
@@ -31,6 +33,7 @@ from icgi.neural.heads import TiltedDirichletHead
 from icgi.neural.networks import Draws, normal
 from icgi.neural.pace import check
 from icgi.neural.precision import Precision
+from icgi.neural.rest import EVERY, ExactRest
 from icgi.neural.shrink import bordered, positions, remaining, remaining_pairs, taken
 from icgi.neural.spins import Spins
 
@@ -93,6 +96,9 @@ class _Back(NamedTuple):
     ids: Tensor  # b n    original numbers
 
 
+_Arrays = TypeVar("_Arrays", _Live, _Gone)
+
+
 class FastNetwork(nn.Module):
     """Dirichlet concentrations of every spin of a batch of Ising models."""
 
@@ -151,6 +157,7 @@ class FastNetwork(nn.Module):
         core: int,
         jitter: Tensor | None = None,
         deadline: Deadline | None = None,
+        exact: ExactRest | None = None,
     ) -> Tensor:
         """Concentrations (b n 2) of states +1 and −1.
 
@@ -162,20 +169,45 @@ class FastNetwork(nn.Module):
             Factors (b n) on the cost of eliminating each spin, to draw other orders; 1 if absent.
         deadline
             Moment after which the run is left at its next step, by `OutOfTime`.
+        exact
+            Sums what is left of a model as soon as it can; elimination goes on down to `core`
+            without it.
         """
         live = self._start(spins, torch.ones_like(spins.fields) if jitter is None else jitter)
         lost = torch.zeros_like(spins.fields[:, :1])  # b 1    0 while every step was exact
         started = torch.zeros_like(spins.fields[:, 0])  # b    1 once padding is gone
         tape: list[_Gone] = []
+        which, parts = torch.arange(len(lost), device=lost.device), []
         for t in range(spins.fields.shape[1] - core):
             check(deadline)
+            if exact is not None and (t == 0 or live.fields.shape[1] % EVERY == 0):
+                known = _summed(live, exact, padded=t == 0)
+                done = torch.tensor([k is not None for k in known], device=lost.device)
+                if done.any():
+                    found = self._distribute(
+                        _some(live, done), [_some(g, done) for g in tape], lost[done], deadline,
+                        _stacked([k for k in known if k is not None], live.fields),
+                    )  # fmt: skip
+                    parts.append((which[done], found))
+                    live, tape = _some(live, ~done), [_some(g, ~done) for g in tape]
+                    lost, started, which = lost[~done], started[~done], which[~done]
+                    if not len(which):
+                        break
             if t and live.fields.shape[1] % self.config.encode_every == 0:
                 live = self._encode_again(live, started)
             gone, live, was_real = self._eliminate(live)
             lost = lost + gone.loss[:, None]
             started = torch.maximum(started, was_real)
             tape.append(gone)
-        return self._distribute(live, tape, lost, deadline)
+        if len(which):
+            rest = enumerate_core(live.couplings, live.fields)[:2]
+            parts.append((which, self._distribute(live, tape, lost, deadline, rest)))
+        if len(parts) == 1:
+            return parts[0][1]
+        alpha = torch.zeros(*spins.fields.shape, 2, device=lost.device, dtype=lost.dtype)
+        for which, found in parts:
+            alpha[which] = found
+        return alpha
 
     def _start(self, spins: Spins, jitter: Tensor) -> _Live:
         s = signs_like(spins.fields)[:, None]
@@ -279,12 +311,20 @@ class FastNetwork(nn.Module):
         return gone, left, taken(live.real, pick)
 
     def _distribute(
-        self, live: _Live, tape: list[_Gone], lost: Tensor, deadline: Deadline | None
+        self,
+        live: _Live,
+        tape: list[_Gone],
+        lost: Tensor,
+        deadline: Deadline | None,
+        rest: tuple[Tensor, Tensor],
     ) -> Tensor:
-        """Concentrations of all spins, in their original order."""
+        """Concentrations of all spins, in their original order.
+
+        `rest` are means (b n) and covariances (b n n) of those that are left.
+        """
         total = live.fields.shape[1] + len(tape)
         learned = (lost > 0).to(lost.dtype)
-        mean, covariance, _ = enumerate_core(live.couplings, live.fields)
+        mean, covariance = rest
         base = torch.atanh(mean.clamp(-1.0 + 1e-7, 1.0 - 1e-7))
         tokens = live.tokens + self._found(base, live.mean)
         signs = signals(mean, live.mean, torch.zeros_like(mean), lost)
@@ -354,6 +394,29 @@ class FastNetwork(nn.Module):
         x = torch.cat([tokens.mean(2), signs, torch.stack([reliability, gap], -1)], -1)
         weight = torch.sigmoid(self.believe(x))[..., 0] * (reliability > 0)
         return base + weight * (estimate - base)
+
+
+def _some(part: _Arrays, which: Tensor) -> _Arrays:
+    """Arrays of some of the models of a batch."""
+    return type(part)(*(x[which] for x in part))
+
+
+def _summed(
+    live: _Live, exact: ExactRest, padded: bool
+) -> list[tuple[FloatArray, FloatArray] | None]:
+    """Means and covariances of what is left of each model, where that could be summed.
+
+    Only models without padding are looked at, unless nothing is gone yet: when a model is looked
+    at then depends on no other model of its batch.
+    """
+    j, h, real = (x.double().cpu().numpy() for x in (live.couplings, live.fields, live.real))
+    whole = np.logical_or(padded, (real > 0).all(1)).tolist()
+    return [exact.spins(j[b], h[b]) if whole[b] else None for b in range(len(h))]
+
+
+def _stacked(known: list[tuple[FloatArray, FloatArray]], like: Tensor) -> tuple[Tensor, Tensor]:
+    means, covariances = (np.stack(x) for x in zip(*known, strict=True))
+    return torch.from_numpy(means).to(like), torch.from_numpy(covariances).to(like)
 
 
 class _Step(NamedTuple):

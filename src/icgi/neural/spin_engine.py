@@ -1,13 +1,14 @@
 """`icgi:fast` on binary pairwise models, planned for the time and memory available.
 
-A model runs whole, or in patches that are the smaller the less time there is. Elimination orders
+Models whose junction tree is small are summed as they are. Others run whole, or in patches that are
+the smaller the less time there is, until what is left of them can be summed. Elimination orders
 follow one another until the time of a batch is over; what no order has answered keeps the beliefs
 of the first pass, of belief propagation or of its own field, in this order.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from icgi.neural.gate import believes
 from icgi.neural.pace import OutOfTime
 from icgi.neural.patches import Patch, cut, outside_fields, whole
 from icgi.neural.precision import LEAST_SUM
+from icgi.neural.rest import ExactRest
 from icgi.neural.spins import Spins, make_spins
 
 SIZES = (512, 128, 64, 32)  # variables that run whole or make a patch: the first that fits
@@ -40,6 +42,10 @@ STRONG = 4.0  # difference of logarithms in a table from which an answer is chec
 BELIEFS = 0.1  # share of the time for these
 MESSAGES = 0.3  # share of the time for belief propagation
 PLANNED = 0.7  # share of the time that a plan may fill; forecasts err
+WIDER = (
+    4  # a tree has few tables of the largest size: log₂ of how much larger than the sum they may be
+)
+EXACT = 0.3  # share of the time for models that are summed as they are
 PRIOR_SUM = 2.0  # α₀ of variables that no order has answered
 
 
@@ -50,6 +56,14 @@ class Settings:
     core: int
     orders: int
     device: str
+    table_bytes: int
+    rest: Literal["tree", "sum"] = "tree"
+
+    def exact(self, deadline: Deadline) -> ExactRest | None:
+        """Sums what is left of a model, along a junction tree."""
+        if self.rest == "sum":
+            return None
+        return ExactRest(self.core + WIDER, deadline, self.table_bytes)
 
 
 class _Piece(NamedTuple):
@@ -75,13 +89,41 @@ def spin_marginals(
     models: Sequence[FactorGraph],
     arrays: Sequence[IsingArrays],
     settings: Settings,
-    table_bytes: int,
     deadline: Deadline,
     rngs: Sequence[Generator],
 ) -> list[Marginals]:
     """Marginals of binary pairwise models without zeros."""
+    exact = settings.exact(deadline.share(EXACT))
+    if exact is not None:
+        summed = [exact.whole(model) for model in models]
+        if any(x is not None for x in summed):
+            rest = [k for k, x in enumerate(summed) if x is None]
+            left = _eliminated(
+                network,
+                [models[k] for k in rest],
+                [arrays[k] for k in rest],
+                [rngs[k] for k in rest],
+                settings,
+                deadline,
+            )
+            others = iter(left)
+            return [next(others) if x is None else x for x in summed]
+    return _eliminated(network, models, arrays, rngs, settings, deadline)
+
+
+def _eliminated(
+    network: FastNetwork,
+    models: Sequence[FactorGraph],
+    arrays: Sequence[IsingArrays],
+    rngs: Sequence[Generator],
+    settings: Settings,
+    deadline: Deadline,
+) -> list[Marginals]:
+    """Marginals of models that are too wide to be summed."""
+    if not models:
+        return []
     sizes = [len(a.fields) for a in arrays]
-    size = _plan(sizes, settings.core, table_bytes, deadline.left)
+    size = _plan(sizes, settings.core, settings.table_bytes, deadline.left)
     cases = [
         prepare(model, deadline.share(BELIEFS / (len(models) - m)))
         if n > size or 2.0 * np.abs(a.couplings).max(initial=0.0) >= STRONG
@@ -96,7 +138,7 @@ def spin_marginals(
     found = [_start(a, m, c) for a, m, c in zip(arrays, messages, cases, strict=True)]
     ahead = sum(_seconds(n, size) for n in sizes)
     for batch in _batches(
-        _pieces(arrays, messages, rngs, size), settings.core, table_bytes, deadline
+        _pieces(arrays, messages, rngs, size), settings.core, settings.table_bytes, deadline
     ):
         if deadline.passed:
             break
@@ -270,7 +312,7 @@ def _orders(
             break
         began = now()
         try:
-            alphas.append(network.run(spins, core, jitter, deadline))
+            alphas.append(network.run(spins, core, jitter, deadline, settings.exact(deadline)))
         except OutOfTime:
             break
         took = now() - began
