@@ -28,7 +28,7 @@ from icgi.neural.batch import Batch, Factors, Prepared, collate, joined, prepare
 from icgi.neural.possible import possible_states
 from icgi.train.kinds import Limits
 from icgi.train.labels import Known, label, label_spins
-from icgi.train.mixture import draw
+from icgi.train.mixture import ON_CPU, draw
 from icgi.wording import did_you_mean
 
 CHUNK = 128  # models that one worker draws from one stream
@@ -108,7 +108,7 @@ def made(
         return read(path).to(device)
     streams = np.random.SeedSequence(recipe.seed).spawn(-(-recipe.count // CHUNK))
     counts = [min(CHUNK, recipe.count - CHUNK * c) for c in range(len(streams))]
-    spins = str(device).startswith("cuda") and recipe.mixture != "any"
+    spins = str(device).startswith("cuda") and recipe.mixture not in ON_CPU
     work = partial(_chunk, recipe, pairwise, not spins)
     found = _together(list((map if pool is None else pool.map)(work, streams, counts)))
     found = found.to(device)

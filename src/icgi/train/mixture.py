@@ -3,7 +3,8 @@
 `paper` holds the paper's training families of random graphs only: grids, trees, Erdős–Rényi.
 `training` adds Sherrington–Kirkpatrick models and lattices of two and three dimensions no colder
 than those of the paper's training sets. `wide` is for the shipped `icgi:fast`: the same families
-down to any temperature. `any` are models of several states, large factors and zeros.
+down to any temperature. `narrow` are larger grids, trees and sparse random graphs that a junction
+tree labels in milliseconds. `any` are models of several states, large factors and zeros.
 Barabási–Albert and Watts–Strogatz graphs are in none of them: they are for testing.
 """
 
@@ -22,6 +23,8 @@ from icgi.train.kinds import KINDS, SHARES, Limits
 
 FIELDS = (0.05, 0.1, 0.3, 0.5, 1.0)
 TRAINING_BETA = 1.5  # of the coldest spin glasses in the paper's training sets
+
+ON_CPU = ("any", "narrow")  # mixtures whose labels come from junction trees, whatever the device
 
 
 def draw(rng: Generator, mixture: str, limits: Limits) -> FactorGraph:
@@ -74,6 +77,18 @@ def _lattice(rng: Generator, shape: tuple[int, ...], beta: float, field: float) 
     return spin_glass(rng, n, lattice_edges(shape), beta, field, disorder)  # type: ignore[arg-type]
 
 
+def _sparse(rng: Generator, limits: Limits, beta: float, field: float) -> FactorGraph:
+    n = _size(rng, limits)
+    p = float(rng.uniform(1.5, 3.5)) / n
+    return FAMILIES["er"].sample(rng, n=n, p=p, beta=beta, field=field)
+
+
+def _strip(rng: Generator, limits: Limits, beta: float, field: float) -> FactorGraph:
+    rows = int(rng.integers(3, 7))
+    columns = int(rng.integers(-(-limits.smallest // rows), limits.largest // rows + 1))
+    return _lattice(rng, (rows, columns), beta, field)
+
+
 Draw = Callable[[Generator, Limits, float, float], FactorGraph]
 
 
@@ -91,11 +106,13 @@ def _any(rng: Generator, limits: Limits) -> FactorGraph:
 
 _PAPER: tuple[Draw, ...] = (_er, _grid, _tree)
 _TRAINING: tuple[Draw, ...] = (_er, _grid, _tree, _er, _grid, _sk, _cube)
+_NARROW: tuple[Draw, ...] = (_sparse, _sparse, _strip, _tree)
 _WIDE: tuple[Draw, ...] = (_er, _grid, _tree, _sk, _cube, _sk)
 
 MIXTURES: dict[str, Callable[[Generator, Limits], FactorGraph]] = {
     "paper": partial(_spins, _PAPER),
     "training": partial(_spins, _TRAINING),
     "wide": partial(_spins, _WIDE),
+    "narrow": partial(_spins, _NARROW),
     "any": _any,
 }

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from icgi.neural.fast import FastConfig
 from icgi.neural.networks import NETWORKS
 from icgi.neural.networks.gnn_bp import GNNBPConfig
 from icgi.neural.networks.paper import PaperConfig
@@ -41,6 +42,33 @@ def _ablation(loss: str = "both", **switches: object) -> TrainConfig:
 PRESETS: dict[str, TrainConfig] = {
     "tiny": tiny("paper", features=16, heads=2, layers=1, hidden=16, rank=4),
     "paper-schedule": PAPER_SCHEDULE,
+    # the two networks of icgi:fast
+    "fast": TrainConfig(
+        "fast",
+        FastConfig(features=96, heads=6, layers=3, hidden=48),
+        (
+            Bucket("wide", Limits(10, 24, 3.0), share=2, batch=256),
+            Bucket("narrow", Limits(25, 48, 3.0), 30_000, batch=128),
+        ),
+        steps=2000,
+        warm_up=200,
+        average=0.995,
+    ),
+    "general": TrainConfig(
+        "general",
+        buckets=(
+            Bucket("any", Limits(8, 16, most=4, variables=20, states=4), 16_000, 2, 256),
+            Bucket("any", Limits(12, 24, most=4, variables=30, states=4), 12_000, 2, 128),
+            Bucket(
+                "any",
+                Limits(6, 12, fewest=5, most=8, ternary=3, variables=14, states=9),
+                8000,
+                batch=128,
+            ),
+        ),
+        steps=1600,
+        average=0.995,
+    ),
     # ablations of the paper on equal terms
     "paper-star": _ablation(factors="star"),
     "paper-free": _ablation(factors="free"),
