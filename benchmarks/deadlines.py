@@ -1,6 +1,7 @@
 """Seconds asked and seconds used: every engine on large models of seven kinds.
 
     ICGI_DATA=… python benchmarks/deadlines.py [--engines lbp,pt] [--models sk-500] [--seconds 1,5]
+                                               [--workers N]
     python benchmarks/deadlines.py --render         writes docs/deadlines.md from the stored lines
 
 Each answer is made in a fresh process, as `icgi marginals` is; reading or building the model and
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 
@@ -101,25 +103,35 @@ def measure(engine: str, name: str, seconds: float) -> dict:
 def run(options: argparse.Namespace) -> None:
     known = {(x["engine"], x["model"], x["asked"]) for x in lines()}
     budgets = [float(s) for s in options.seconds.split(",")]
-    for name, engine, seconds in product(
-        options.models.split(","), options.engines.split(","), budgets
-    ):
-        if (engine, name, seconds) in known:
-            continue
-        words = [sys.executable, __file__, "--one", engine, name, str(seconds)]
-        try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, timeout=4 * seconds + 240, check=False
-            )
-            line = json.loads(done.stdout.splitlines()[-1])
-        except subprocess.TimeoutExpired:
-            line = {"engine": engine, "model": name, "asked": seconds, "status": "endless"}
-        except (IndexError, json.JSONDecodeError):
-            line = {"engine": engine, "model": name, "asked": seconds, "status": "killed"}
-            line["why"] = done.stderr[-200:]
-        with LINES.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(f"{name:<14}{engine:<12}{seconds:5g} s  {cell(line)}", flush=True)
+    open_ = [
+        (engine, name, seconds)
+        for name, engine, seconds in product(
+            options.models.split(","), options.engines.split(","), budgets
+        )
+        if (engine, name, seconds) not in known
+    ]
+    with ThreadPoolExecutor(options.workers) as pool:  # each waits for a process of its own
+        waiting = [pool.submit(in_a_process, *each) for each in open_]
+        for done in as_completed(waiting):
+            line = done.result()
+            with LINES.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            name, engine, seconds = line["model"], line["engine"], line["asked"]
+            print(f"{name:<14}{engine:<12}{seconds:5g} s  {cell(line)}", flush=True)
+
+
+def in_a_process(engine: str, name: str, seconds: float) -> dict:
+    words = [sys.executable, __file__, "--one", engine, name, str(seconds)]
+    line: dict = {"engine": engine, "model": name, "asked": seconds}
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=4 * seconds + 240, check=False
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return line | {"status": "endless"}
+    except (IndexError, json.JSONDecodeError):
+        return line | {"status": "killed", "why": done.stderr[-200:]}
 
 
 def lines() -> list[dict]:
@@ -169,6 +181,7 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seconds", default="1,5,20")
+    parser.add_argument("--workers", type=int, default=1, metavar="N")
     parser.add_argument("--one", nargs=3, metavar=("ENGINE", "MODEL", "SECONDS"))
     parser.add_argument("--render", action="store_true")
     options = parser.parse_args()

@@ -1,10 +1,12 @@
 """Every engine on every published instance: no crash, no NaN, no overrun, no impossible mass.
 
     ICGI_DATA=… python benchmarks/every_instance.py [--engines lbp,pt] [--family dbn] [--seconds S]
+                                                    [--workers N]
     python benchmarks/every_instance.py --render    writes docs/every_instance.md from the lines
 
 One JSON line per (instance, engine) goes to benchmarks/results/every_instance.jsonl as soon as it
-is known; a stopped run goes on where it was. An answer is unsound if a row is not a distribution,
+is known; a stopped run goes on where it was. With several workers each answer has one process and
+one thread, and `load` says how busy the machine was. An answer is unsound if a row is not a distribution,
 if a state that the evidence and the zeros rule out has mass, or if log Z or a standard error is not
 a finite number. It is late if it took more than max(0.5 s, 10 %) longer than asked.
 """
@@ -12,7 +14,10 @@ a finite number. It is late if it took more than max(0.5 s, 10 %) longer than as
 import argparse
 import faulthandler
 import json
+import multiprocessing
+import os
 from collections import Counter, defaultdict
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
@@ -41,14 +46,27 @@ def run(options: argparse.Namespace) -> None:
     if folder is None:
         raise SystemExit("set ICGI_DATA to the folder that holds manifest.csv")
     known = {(line["instance"], line["engine"]) for line in lines()}
-    for engine in options.engines.split(","):
-        for instance in instances(folder):
-            if options.family not in instance.family or (instance.name, engine) in known:
-                continue
-            line = answer(instance, engine, options.seconds)
-            with LINES.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(f"{instance.name:<24}{engine:<12}{words(line)}", flush=True)
+    open_ = [
+        (instance, engine)
+        for engine in options.engines.split(",")
+        for instance in instances(folder)
+        if options.family in instance.family and (instance.name, engine) not in known
+    ]
+    if options.workers == 1:
+        for instance, engine in open_:
+            keep(answer(instance, engine, options.seconds))
+        return
+    fresh = multiprocessing.get_context("spawn")  # no threads are shared with the parent
+    with ProcessPoolExecutor(options.workers, mp_context=fresh) as pool:
+        waiting = [pool.submit(answer, *pair, options.seconds) for pair in open_]
+        for done in as_completed(waiting):
+            keep(done.result())
+
+
+def keep(line: dict) -> None:
+    with LINES.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(f"{line['instance']:<24}{line['engine']:<12}{words(line)}", flush=True)
 
 
 def answer(instance: Instance, engine: str, seconds: float) -> dict:
@@ -64,6 +82,7 @@ def answer(instance: Instance, engine: str, seconds: float) -> dict:
         found, line = None, line | {"status": "crashed", "why": repr(error)[:160]}
     faulthandler.cancel_dump_traceback_later()
     line |= {"seconds": round(clock.now() - began, 3), "limit": seconds}
+    line["load"] = round(os.getloadavg()[0], 1)
     if found is None:
         return line
     line |= {"status": found.status.value, "sound": sound(found)}
@@ -144,6 +163,7 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--family", default="")
+    parser.add_argument("--workers", type=int, default=1, metavar="N")
     parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
     if options.render:
