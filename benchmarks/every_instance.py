@@ -6,9 +6,10 @@
 
 One JSON line per (instance, engine) goes to benchmarks/results/every_instance.jsonl as soon as it
 is known; a stopped run goes on where it was. With several workers each answer has one process and
-one thread, and `load` says how busy the machine was. An answer is unsound if a row is not a distribution,
-if a state that the evidence and the zeros rule out has mass, or if log Z or a standard error is not
-a finite number. It is late if it took more than max(0.5 s, 10 %) longer than asked.
+one thread, and `load` says how busy the machine was. An answer is unsound if a row is not a
+distribution, if a state that the evidence and the zeros rule out has mass, or if log Z or a
+standard error is not a finite number. It is late if it took more than max(0.5 s, 10 %) longer than
+asked.
 """
 
 import argparse
