@@ -156,7 +156,7 @@ def test_evidence_without_possible_world_is_said_and_undone(page) -> None:
     bar(page, "either", "no").click()
     settled(page)
     bar(page, "cancer", "yes").click()
-    page.get_by_role("alert").filter(has_text="check the evidence").wait_for()
+    page.get_by_role("alert").filter(has_text="contradict each other").wait_for()
     page.troubles.clear()  # the browser reports the 422
     assert "stale" in page.locator(".icgi").first.get_attribute("class")
     page.get_by_role("button", name="Undo").click()
