@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from scipy.sparse.csgraph import shortest_path
+from scipy.linalg import expm
+from scipy.sparse.csgraph import laplacian, shortest_path
 
-from icgi.neural.arrange import FAR, after_elimination, distances
+from icgi.neural.arrange import DIFFUSIONS, FAR, after_elimination, distances, heat_kernels
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -26,3 +27,16 @@ def test_distances_after_elimination_are_those_of_a_search(seed: int) -> None:
         adjacency, left = adjacency[np.ix_(keep, keep)], left[keep]
         searched = shortest_path(adjacency, unweighted=True)
         assert_allclose(d[0].numpy(), np.where(np.isinf(searched), FAR, searched))
+
+
+def test_heat_kernels_are_exponentials_of_the_laplacian() -> None:
+    ring = np.roll(np.eye(9), 1, 1) + np.roll(np.eye(9), -1, 1)  # repeated eigenvalues
+    rng = np.random.default_rng(0)
+    sparse = np.triu(rng.random((9, 9)) < 0.25, 1).astype(float)
+    sparse = sparse + sparse.T
+    sparse[4] = sparse[:, 4] = 0.0  # a variable of its own
+    found = heat_kernels(torch.as_tensor(np.stack([ring, sparse])).float()).double().numpy()
+    for b, adjacency in enumerate((ring, sparse)):
+        matrix = laplacian(adjacency, normed=True)
+        for t, time in enumerate(DIFFUSIONS):
+            assert_allclose(found[b, :, :, t], expm(-time * matrix), atol=2e-6)
