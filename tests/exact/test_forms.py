@@ -8,9 +8,11 @@ import structured
 import zoo
 from collapsed import CollapsedJunctionTree
 from icgi.clock import Deadline
+from icgi.data.families import FAMILIES
 from icgi.errors import BudgetError, EvidenceError, UnsupportedModelError
 from icgi.exact import forms as module
 from icgi.exact.enumeration import Enumerate
+from icgi.exact.forecast import forecast
 from icgi.exact.forms import forms
 from icgi.inference import Budget, Status, infer
 from icgi.model.condition import condition
@@ -66,6 +68,20 @@ def test_interchangeable_variables_are_counted() -> None:
     log_z = np.array([each.log_z for each in answers])
     assert_allclose(answer.log_z, np.logaddexp(*log_z), atol=1e-9)
     assert_allclose(answer.probs[0, :2], np.exp(log_z - answer.log_z), atol=1e-9)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_forecast_is_no_worse_than_that_of_the_junction_tree(late: bool, monkeypatch) -> None:
+    """Even where the time of the first order is over before any rule has ended."""
+    model = FAMILIES["ea2d"].sample(np.random.default_rng(0), L=16)
+    plain = forecast(model, BUDGET, np.random.default_rng(0))
+    monkeypatch.setattr("icgi.model.ordering.search._LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(module, "BRIEFLY", 0.0 if late else 1.0)
+    first = find_order(model, np.random.default_rng(1), seconds=module.BRIEFLY)
+    assert first.finished is not late
+    ahead = module.best_forecast(model, BUDGET, np.random.default_rng(0))
+    assert ahead.seconds <= plain.seconds
+    assert ahead.table_bytes <= plain.table_bytes
 
 
 def test_the_engine_takes_what_fits() -> None:

@@ -59,7 +59,11 @@ def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecas
     Where structure makes the model far cheaper, the order of the model as it is does not matter.
     """
     deadline = budget.deadline()
-    quick = forecast(model, replace(budget, seconds=min(budget.seconds, BRIEFLY)), rng)
+    # The first order has numbers of its own, so that the long search is that of the junction tree.
+    own = rng.spawn(1)[0]
+    quick = forecast(model, replace(budget, seconds=min(budget.seconds, BRIEFLY)), own)
+    if not quick.order.finished:  # on a busy machine the time of the first order may be too short
+        quick = forecast(model, budget.until(deadline), own)
     looking = deadline.share(SEARCH_SHARE).within(LONGEST)
     if quick.seconds <= QUICK or looking.left < LOOKING * model.n_factors:
         return quick
@@ -68,7 +72,9 @@ def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecas
         return _with_forms(quick, found)
     if quick.order.log2_entries > hopeless(budget):
         return _with_forms(quick, found)
-    return _with_forms(forecast(model, budget.until(deadline), rng), found)
+    plain = forecast(model, budget.until(deadline), rng)
+    best = min(plain, quick, key=lambda each: (each.table_bytes > budget.table_bytes, each.seconds))
+    return _with_forms(best, found)
 
 
 def _with_forms(plain: Forecast, found: list[Form]) -> Forecast:

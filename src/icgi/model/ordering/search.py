@@ -1,7 +1,7 @@
 """Search of elimination orders: greedy rules and sweeps, then random ones by counted work."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
@@ -56,6 +56,7 @@ class Order:
     log2_entries: float  # log₂ of the sum of all clique tables
     message_entries: float  # sum of all separator tables (cliques without their variable)
     heuristic: str
+    finished: bool = True  # false: no rule ended in time, so that the cost says little
 
 
 def find_order(
@@ -85,7 +86,8 @@ def find_order(
         found = _greedy_search(remainder, seconds, stop)
         if restarts > 0 and _TINY < found.total <= hopeless and not remainder.complete:
             found = _random_search(remainder, found, seed, seconds, restarts, stop)
-    return _whole(model, remainder, found.order, found.name)
+    whole = _whole(model, remainder, found.order, found.name)
+    return whole if found.finished else replace(whole, finished=False)
 
 
 def greedy_order(
@@ -131,6 +133,7 @@ class _Found:
     order: IntArray  # of the remainder
     total: float  # log₂ of the entries of all its tables
     name: str
+    finished: bool = True
 
 
 def _whole(model: FactorGraph, remainder: Remainder, order: IntArray, heuristic: str) -> Order:
@@ -182,7 +185,7 @@ def _greedy_search(remainder: Remainder, seconds: float, stop: Stop) -> _Found:
             if stop[0] and best.total == np.inf:  # ended half way, but it is all there is
                 total = _total(remainder, order)
         if total < best.total or (stop[0] and best.total == np.inf):
-            best = _Found(order, total, name)
+            best = _Found(order, total, name, finished=not (stop[0] and best.total == np.inf))
     return best
 
 
