@@ -15,7 +15,7 @@ from icgi.bench import cases, references
 from icgi.bench.available import trouble
 from icgi.bench.render import grids_of, markdown, spreadsheet
 from icgi.bench.runner import Run, run_table
-from icgi.bench.table import SCALES, Case, References
+from icgi.bench.table import SCALES, Case, Device, References
 from icgi.bench.tables import TABLES
 from icgi.bench.tables.regimes import REGIMES
 from icgi.bench.tables.sizes import GROWING
@@ -26,6 +26,8 @@ from icgi.data.jobs.manifest import Manifest
 from icgi.data.jobs.run import Serial
 from icgi.data.splits import Draw, Role, stratified
 from icgi.errors import IcgiError
+from icgi.exact.enumeration import Enumerate
+from icgi.inference import Budget
 
 
 @pytest.fixture(autouse=True)
@@ -174,6 +176,54 @@ def test_an_interrupted_reference_goes_on(tmp_path: Path) -> None:
     assert not references.of_cases(manifest, replace(settings, sweeps=300))
     ((_, question, _),) = references.with_references([case], settings, manifest)
     assert question.reference is not None
+
+
+def test_references_come_from_the_device_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sampler of the device is stood in for by exact answers with an offset."""
+    models = [FAMILIES["sk"].sample(np.random.default_rng(k), n=8, h=0.5) for k in range(2)]
+    rows = [Case(f"sk {k}", "row", lambda m=m: Question("sk", m)) for k, m in enumerate(models)]
+    batches: list[int] = []
+
+    def run(sampler: object, asked: list, budget: Budget, rng: np.random.Generator) -> list:
+        batches.append(len(asked))
+        shift = 0.01 * len(batches)
+        found = [icgi.infer(m, {}, Enumerate(), Budget(), rng) for m in asked]
+        return [replace(f, probs=f.probs + np.array([shift, -shift])) for f in found]
+
+    monkeypatch.setattr(references, "available", lambda: True)
+    monkeypatch.setattr(references.GpuTempering, "run", run)
+    settings = References(200, others=("pa",), log2_table=1.0, device=Device(100, 1.0))
+    manifest = Manifest(tmp_path / "references.jsonl")
+    seen: list[dict] = []
+    for _ in range(2):  # the second time nothing is left to do
+        references.make_references(rows, settings, manifest, Serial(), seen.append)
+    assert batches == [2, 2]
+    assert [x["part"] for x in seen] == 2 * ["exact"] + 2 * ["pt-gpu 20261"] + 2 * ["pt-gpu 20262"]
+    references.make_checks(rows, settings, manifest, Serial(), seen.append)
+    found = references.of_cases(manifest, settings)
+    assert {line["method"] for line in found.values()} == {"pt-gpu"}
+    assert all(line["apart"] == pytest.approx(0.02) for line in found.values())
+    assert all(set(line["others"]) == {"pa"} for line in found.values())
+    monkeypatch.setattr(references, "available", lambda: False)
+    references.make_references(rows, settings, manifest, Serial(), seen.append)
+    assert len(seen) == 8  # nor does a machine without a device do any of it again
+
+
+def test_a_few_cases_are_from_every_family_and_size_and_do_not_depend_on_their_order() -> None:
+    def case(name: str, family: str, size: str) -> Case:
+        return Case(name, "row", lambda: None, {"family": family, "size": size})
+
+    many = [case(f"{f}{s}{k}", f, s) for f in "ab" for s in ("small", "large") for k in range(9)]
+    found = cases.few([*many, case("c", "c", "small")], 7)
+    assert Counter((c.about["family"], c.about["size"]) for c in found) == {
+        ("a", "small"): 2, ("a", "large"): 2, ("b", "small"): 1, ("b", "large"): 1,
+        ("c", "small"): 1,
+    }  # fmt: skip
+    again = cases.few([case("c", "c", "small"), *many[::-1]], 7)
+    assert [c.name for c in again] == [c.name for c in found]
+    assert len(cases.few(many, 100)) == len(many)
 
 
 def test_render_writes_a_page_of_every_run(tmp_path: Path) -> None:

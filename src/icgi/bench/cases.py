@@ -1,7 +1,7 @@
 """Where the models of tables come from: draws that nobody trains on, and published instances."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
@@ -92,6 +92,23 @@ def published(
             }
             made.append(Case(each.name, row, partial(question_of, each), about))
     return made
+
+
+def few(cases: Iterable[Case], most: int) -> list[Case]:
+    """At most so many cases of each row, in turn from each family and size.
+
+    Within those in the order of a hash of their names: by nothing that has to do with results.
+    """
+    kept: list[Case] = []
+    rows: dict[str, dict[tuple[str, str], list[Case]]] = {}
+    for case in sorted(cases, key=lambda c: hashlib.sha256(c.name.encode()).hexdigest()):
+        kind = str(case.about.get("family", "")), str(case.about.get("size", ""))
+        rows.setdefault(case.group, {}).setdefault(kind, []).append(case)
+    for kinds in rows.values():
+        turns = [[kinds[k][turn] for k in sorted(kinds) if turn < len(kinds[k])]
+                 for turn in range(max(map(len, kinds.values())))]  # fmt: skip
+        kept += [case for turn in turns for case in turn][:most]
+    return kept
 
 
 def question_of(each: Instance) -> Question:

@@ -1,9 +1,10 @@
 """Reference marginals of models that come without: made once, kept as lines, their error printed.
 
 Exact where that fits (by width, structure or planarity). Else two runs of tempering from different
-seeds, whose mean is the reference, and other methods beside it where they have an answer. Each run
-is a job with a line of its own: references are made in parallel, and a stopped one goes on. Runs
-are bounded by sweeps, and by seconds where a machine is too slow for those.
+seeds, whose mean is the reference: on a device where there is one, all models of a row at once,
+otherwise on the processor. Other methods are asked beside them. Each run is a job with a line of
+its own: references are made in parallel, and a stopped one goes on. Runs are bounded by sweeps, and
+by seconds where a machine is too slow for those.
 """
 
 import math
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from icgi import clock
-from icgi.bench.table import Case, References
+from icgi.bench.table import Case, Device, References
 from icgi.data.jobs.answers import alone
 from icgi.data.jobs.job import REFUSED, Job, Question
 from icgi.data.jobs.manifest import Line, Manifest
@@ -24,9 +25,14 @@ from icgi.engines import parse_engine
 from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.inference import Budget, Marginals, infer
 from icgi.metrics import mean_absolute_error
+from icgi.model.condition import condition, lift
 from icgi.model.graph import FloatArray
+from icgi.sampling.gpu import GpuTempering, available
 
 DIGITS = 8
+REPLICAS = 30
+SAMPLERS = ("pt-gpu", "pt")
+"""Engines whose two runs make a reference, the first of them that has both."""
 RUNS = (20261, 20262)
 """Seeds of the two runs of tempering."""
 
@@ -70,14 +76,21 @@ def _line(question: Question, found: Marginals, began: float) -> dict[str, Any]:
     }
     if found.std_error is not None:
         line["stated"] = float(found.std_error.sum(1).mean())
-    if "rhat" in found.stats:
-        line["rhat"] = float(found.stats["rhat"])
+    for key, name in (("rhat", "rhat"), ("sweeps", "swept"), ("swap_rate_min", "swaps")):
+        if key in found.stats:
+            line[name] = float(found.stats[key])
     return line
 
 
-def asked(settings: References) -> dict[str, dict[str, Any]]:
+def asked(settings: References, group: str) -> dict[str, dict[str, Any]]:
     """What is asked for one reference, by names; all but the first only where that has none."""
     found: dict[str, dict[str, Any]] = {"exact": {"log2_table": settings.log2_table}}
+    if settings.device is not None:
+        times, device = settings.device.patient.get(group, 1.0), settings.device
+        engine = f"pt-gpu:replicas={REPLICAS},ensembles={device.ensembles}"
+        for seed in RUNS:
+            own = {"engine": engine, "seed": seed, "sweeps": int(times * device.sweeps)}
+            found[f"pt-gpu {seed}"] = {**own, "seconds": times * device.seconds}
     for seed in RUNS:
         own = {"engine": "pt", "seed": seed, "sweeps": settings.sweeps}
         found[f"pt {seed}"] = {**own, "seconds": settings.seconds}
@@ -94,7 +107,7 @@ def jobs(question: Question, group: str, settings: References) -> dict[str, Job]
             f"{__name__}:{'exact' if part == 'exact' else 'sampled'}",
             question.digest, own, f"reference {part} {group}",
         )
-        for part, own in asked(settings).items()
+        for part, own in asked(settings, group).items()
     }  # fmt: skip
 
 
@@ -107,29 +120,38 @@ def combined(parts: Mapping[str, Line]) -> Line | None:
     if "exact" in done:
         own = done["exact"]
         return {"method": "exact", "error": 0.0, "seconds": own["seconds"], "probs": own["probs"]}
-    runs = [done[f"pt {seed}"] for seed in RUNS if f"pt {seed}" in done]
-    if len(runs) < len(RUNS):
+    method = _sampler(done)
+    if method is None:
         return None
+    runs = [done[f"{method} {seed}"] for seed in RUNS]
     each = [_padded(line["probs"]) for line in runs]
     probs = np.asarray((each[0] + each[1]) / 2)
     apart = mean_absolute_error(each[0], each[1])
     stated = math.hypot(*(line.get("stated", 0.0) for line in runs)) / len(runs)
     others = {}
     for name, line in parts.items():
-        if name == "exact" or name.startswith("pt "):
+        if name == "exact" or name.partition(" ")[0] in SAMPLERS:
             continue
         gap = mean_absolute_error(_padded(line["probs"]), probs) if "probs" in line else None
         others[name] = {"status": line["status"], "apart": gap}
     cards = [len(row) for row in runs[0]["probs"]]
     return {
-        "method": "pt",
+        "method": method,
         "error": max(stated, apart / 2),
         "apart": apart,
         "rhat": max(line.get("rhat", math.inf) for line in runs),
         "seconds": math.fsum(line["seconds"] for line in done.values()),
+        "sweeps": min(line.get("swept", 0.0) for line in runs),
         "others": others,
         "probs": [row[:card] for row, card in zip(probs.tolist(), cards, strict=True)],
     }
+
+
+def _sampler(parts: Mapping[str, Line]) -> str | None:
+    for method in SAMPLERS:
+        if all("probs" in parts.get(f"{method} {seed}", {}) for seed in RUNS):
+            return method
+    return None
 
 
 def _padded(rows: list[list[float]]) -> FloatArray:
@@ -149,23 +171,99 @@ def make_references(
     """Compute the references that cases need and the manifest does not have."""
     if settings is None:
         return
-    known = settings
-
-    def todo(cases: Iterable[Case], later: bool) -> Iterator[tuple[Job, Question, Line]]:
-        lines = manifest.finished()
-        for case in cases:
-            question = case.load()
-            if question.reference is not None:
-                continue
-            parts = jobs(question, case.group, known)
-            exact_line = lines.get(parts["exact"].key, {})
-            for part, job in parts.items():
-                if (part != "exact") is later and (not later or "probs" not in exact_line):
-                    yield job, question, {"case": case.name, "part": part, "asked": job.settings}
-
-    run_jobs(todo(cases, False), manifest, executor, done)
+    _run(cases, settings, manifest, executor, done, lambda part: part == "exact")
+    if settings.device is not None and available():
+        _on_device(cases, settings, settings.device, manifest, done)
     # the last rows of tables are the largest; what takes longest should not begin last
-    run_jobs(todo(reversed(cases), True), manifest, executor, done)
+    cases = cases[::-1]
+    _run(cases, settings, manifest, executor, done, lambda part: part.startswith("pt "))
+
+
+def make_checks(
+    cases: list[Case],
+    settings: References | None,
+    manifest: Manifest,
+    executor: Executor,
+    done: Callable[[Line], None],
+) -> None:
+    """Ask the other methods about the models whose references are sampled."""
+    if settings is not None:
+        _run(cases[::-1], settings, manifest, executor, done, settings.others.__contains__)
+
+
+def _run(
+    cases: Iterable[Case],
+    settings: References,
+    manifest: Manifest,
+    executor: Executor,
+    done: Callable[[Line], None],
+    wanted: Callable[[str], bool],
+) -> None:
+    """Do the wanted parts, but nothing for what is exact and no second pair of runs."""
+
+    def todo() -> Iterator[tuple[Job, Question, Line]]:
+        lines = manifest.finished()
+        for case, question, parts in _bare(cases, settings):
+            have = {part: lines[job.key] for part, job in parts.items() if job.key in lines}
+            sampled = _sampler(have)
+            for part, job in parts.items():
+                pair = part.partition(" ")[0] in SAMPLERS
+                needless = "probs" in have.get("exact", {}) or (pair and sampled is not None)
+                if wanted(part) and (part in have or not needless):
+                    yield job, question, _words(case, part, job)
+
+    run_jobs(todo(), manifest, executor, done)
+
+
+def _on_device(
+    cases: list[Case],
+    settings: References,
+    device: Device,
+    manifest: Manifest,
+    done: Callable[[Line], None],
+) -> None:
+    """Make the runs of tempering on the device, one row after the other."""
+    lines = manifest.finished()
+    rows: dict[str, list[tuple[Case, Question, dict[str, Job]]]] = {}
+    for case, question, parts in _bare(cases, settings):
+        have = {part: lines[job.key] for part, job in parts.items() if job.key in lines}
+        if "probs" not in have.get("exact", {}) and _sampler(have) is None:
+            rows.setdefault(case.group, []).append((case, question, parts))
+    sampler = GpuTempering(replicas=REPLICAS, ensembles=device.ensembles)
+    for asked_for in rows.values():
+        for part in (f"pt-gpu {seed}" for seed in RUNS):
+            own = asked_for[0][2][part].settings
+            budget = Budget(own["sweeps"], own["seconds"], table_bytes=2**35)
+            aims = [condition(question.model, question.evidence) for _, question, _ in asked_for]
+            began = clock.now()
+            try:
+                found = sampler.run([aim.model for aim in aims], budget, _rng(own["seed"]))
+            except (BudgetError, UnsupportedModelError):
+                break  # the processor can
+            made = []
+            for (case, question, parts), aim, answer in zip(asked_for, aims, found, strict=True):
+                full = lift(answer, aim.alive)
+                line = _line(question, full, began) | {"batch": len(found), "memory": 0}
+                job = parts[part]
+                made.append({"key": job.key, **line, **_words(case, part, job)})
+            with manifest.writing():
+                manifest.append(made)
+            for line in made:
+                done(line)
+
+
+def _bare(
+    cases: Iterable[Case], settings: References
+) -> Iterator[tuple[Case, Question, dict[str, Job]]]:
+    """Models without a published reference, and the jobs of theirs."""
+    for case in cases:
+        question = case.load()
+        if question.reference is None:
+            yield case, question, jobs(question, case.group, settings)
+
+
+def _words(case: Case, part: str, job: Job) -> Line:
+    return {"case": case.name, "group": case.group, "part": part, "asked": job.settings}
 
 
 def with_references(
@@ -187,15 +285,15 @@ def with_references(
         for i, row in enumerate(found["probs"]):
             full[i, : len(row)] = row
         known = replace(question, reference=full, reference_error=float(found["error"]))
-        name = keys["exact"] if found["method"] == "exact" else keys[f"pt {RUNS[0]}"]
+        method = found["method"]
+        name = keys["exact"] if method == "exact" else keys[f"{method} {RUNS[0]}"]
         yield case, known, name
 
 
 def of_cases(manifest: Manifest, settings: References) -> dict[str, Line]:
     """References by the names of their models, as far as there are lines made by these settings."""
-    wanted = asked(settings)
     parts: dict[str, dict[str, Line]] = {}
     for line in manifest.finished().values():
-        if wanted.get(line["part"]) == line["asked"]:
+        if asked(settings, line.get("group", "")).get(line["part"]) == line["asked"]:
             parts.setdefault(line["case"], {})[line["part"]] = line
     return {case: found for case, own in parts.items() if (found := combined(own)) is not None}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from icgi import __version__
 from icgi.bench.available import identity, trouble
-from icgi.bench.references import make_references, with_references
+from icgi.bench.references import make_checks, make_references, with_references
 from icgi.bench.table import Case, Column, Scale, ScaleName, Table
 from icgi.data.jobs import answers
 from icgi.data.jobs.job import Job, Question
@@ -83,7 +83,7 @@ class Run:
         bare = 0 if known is None else sum(case.load().reference is None for case in cases)
         each = 0.0
         if known is not None:
-            each = 2 * known.seconds + len(known.others) * known.other_seconds
+            each = 2 * known.seconds + len(known.others) * known.other_seconds  # without a device
         answers = self.expected(len(cases), only)
         spent = answers * math.fsum(self.scale.seconds) / len(self.scale.seconds)
         return Cost(len(cases), answers, spent, bare, bare * each)
@@ -111,12 +111,18 @@ def run_table(
     cases = run.cases(rows)
     _note_missing(run, columns)
     say(f"{run.table.name}: references of {len(cases)} models")
-    make_references(
-        cases, run.scale.references, run.references, executor, lambda line: _say(line, say)
-    )
+    known_by = run.scale.references, run.references, executor, lambda line: _say(line, say)
+    make_references(cases, *known_by)
     say(f"{run.table.name}: answers")
-    todo = _todo(run, columns, with_references(cases, run.scale.references, run.references))
-    return run_jobs(todo, run.manifest, executor, done, known, again)
+    asked = sorted(with_references(cases, *known_by[:2]), key=_cells, reverse=True)
+    count = run_jobs(_todo(run, columns, asked), run.manifest, executor, done, known, again)
+    make_checks(cases, *known_by)
+    return count
+
+
+def _cells(asked: tuple[Case, Question, str]) -> int:
+    """Entries of all tables: large models first, so that no worker ends long after the others."""
+    return sum(table.size for table in asked[1].model.log_tables)
 
 
 def _say(line: Line, say: Callable[[str], None]) -> None:

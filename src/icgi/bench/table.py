@@ -64,6 +64,16 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Device:
+    """How far two runs of `pt-gpu` go, all models of a row at once, where there is a device."""
+
+    sweeps: int
+    seconds: float  # of each run
+    ensembles: int = 16
+    patient: Mapping[str, float] = field(default_factory=dict)  # rows with so many times those
+
+
+@dataclass(frozen=True, slots=True)
 class References:
     """How far references go: exact where tables fit, else two runs of tempering."""
 
@@ -72,6 +82,7 @@ class References:
     others: tuple[str, ...] = ("ttve",)  # engines that are asked as well where it is sampled
     other_seconds: float = 30.0
     log2_table: float = 26.0
+    device: Device | None = None
 
 
 @dataclass(frozen=True, slots=True)

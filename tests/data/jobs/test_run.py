@@ -210,3 +210,13 @@ def test_lines_are_json(manifest) -> None:
     run_jobs(works.jobs(3), manifest, Serial())
     texts = manifest.path.read_text().splitlines()
     assert all(isinstance(json.loads(text), dict) for text in itertools.chain(texts))
+
+
+def test_workers_are_kept_for_the_next_jobs(manifest) -> None:
+    executor = Processes(1)
+    run_jobs(works.jobs(1), manifest, executor)
+    (kept,) = executor.spare
+    run_jobs(works.jobs(3), manifest, executor)
+    (again,) = executor.spare
+    assert again.process.pid == kept.process.pid
+    assert len(manifest.lines()) == 3

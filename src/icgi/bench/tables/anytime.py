@@ -3,7 +3,7 @@
 from functools import partial
 
 from icgi.bench.cases import drawn, published
-from icgi.bench.table import Case, Column, References, Row, Scale, Table
+from icgi.bench.table import Case, Column, Device, References, Row, Scale, Table
 from icgi.bench.tables.methods import AUTO, FAST, GBP, ICGI, LBP, MAE, MAX, PT, TTVE
 from icgi.data.collection import data_folder
 from icgi.data.families.presets import Value
@@ -42,8 +42,8 @@ TABLE = Table(
             references=References(sweeps=500),
         ),
         "small": Scale(
-            partial(_cases, 100, 200, 6, True), _rows(100, 200, 6), seconds=(0.3, 1.0, 3.0, 10.0),
-            references=References(100_000, 100.0),
+            partial(_cases, 100, 200, 6, True), _rows(100, 200, 6), seconds=(0.3, 1.0, 3.0),
+            references=References(100_000, 100.0, (), device=Device(100_000, 10.0)),
         ),
         "paper": Scale(
             partial(_cases, 500, 1000, 12, True), _rows(500, 1000, 12),

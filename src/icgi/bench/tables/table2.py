@@ -3,7 +3,7 @@
 from functools import partial
 
 from icgi.bench.cases import drawn, published, shipped
-from icgi.bench.table import SEEDS, Case, References, Row, Scale, Table
+from icgi.bench.table import SEEDS, Case, Device, References, Row, Scale, Table
 from icgi.bench.tables import claims
 from icgi.bench.tables.methods import (
     AUTO,
@@ -99,11 +99,14 @@ TABLE = Table(
             references=References(sweeps=500),
         ),
         "small": Scale(
-            partial(_cases, *_PAPER, 3, 5),
+            partial(_cases, *_PAPER, 2, 4),
             _rows(*_PAPER, _CHAINS),
-            seconds=(5.0,),
+            seconds=(3.0,),
             seeds=SEEDS,
-            references=References(100_000, 100.0, ("pa", "ttve"), 25.0),
+            references=References(
+                100_000, 100.0, ("pa",), 10.0,
+                device=Device(300_000, 20.0, 64, patient={_ea(3, 12, 3): 3.0}),
+            ),
             memory=2**33,
         ),
         "paper": Scale(

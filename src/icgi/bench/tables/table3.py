@@ -3,7 +3,7 @@
 from functools import partial
 
 from icgi.bench.cases import drawn
-from icgi.bench.table import SEEDS, Case, Column, Metric, References, Row, Scale, Table
+from icgi.bench.table import SEEDS, Case, Column, Device, Metric, References, Row, Scale, Table
 from icgi.bench.tables import claims
 from icgi.bench.tables.methods import LBP, MAE, MAX, TTVE
 from icgi.data.splits import Role
@@ -48,7 +48,10 @@ TABLE = Table(
     ),
     scales={
         "smoke": Scale(partial(_cases, 10, 1), _ROWS, (0.2,), references=References(500)),
-        "small": Scale(partial(_cases, 50, 4), _ROWS, (5.0,), references=References(20_000, 30.0)),
+        "small": Scale(
+            partial(_cases, 50, 3), _ROWS, (2.0,),
+            references=References(20_000, 30.0, (), log2_table=22.0, device=Device(20_000, 3.0)),
+        ),
         "paper": Scale(
             partial(_cases, 200, 20), _ROWS, (60.0,), SEEDS, References(200_000, 3600.0)
         ),

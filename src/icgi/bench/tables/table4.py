@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from icgi.bench.cases import FAMILIES_OF_THE_PAPER, PROTEINS, drawn, published, shipped
-from icgi.bench.table import Case, Column, Metric, References, Row, Scale, Table
+from icgi.bench.cases import FAMILIES_OF_THE_PAPER, PROTEINS, drawn, few, published, shipped
+from icgi.bench.table import Case, Column, Device, Metric, References, Row, Scale, Table
 from icgi.bench.tables import claims
 from icgi.bench.tables.regimes import CALIBRATION, REGIMES, TEST
 from icgi.data.collection import data_folder
@@ -39,14 +39,19 @@ def _glasses(n: int, length: int, calibration: int, test: int) -> list[Case]:
     return _marked(known, CALIBRATION) + _marked(new, TEST)
 
 
-def _real() -> list[Case]:
-    """Published instances: every second of a family calibrates, and the proteins too."""
+def _real(most: int | None) -> list[Case]:
+    """Published instances: every second of a family calibrates; proteins are only tested."""
     if data_folder() is None:
         return _stand_ins()
     uai = published(
         lambda i: UAI if i.family in FAMILIES_OF_THE_PAPER and i.has_reference else None
     )
     chains = published(lambda i: CHAINS if i.family in PROTEINS and i.has_reference else None)
+    if most is not None:
+        families = [replace(c, group=FAMILIES_OF_THE_PAPER[c.about["family"]]) for c in uai]
+        kept = {case.name for case in few(families, most)}
+        uai = [case for case in uai if case.name in kept]
+        chains = few(chains, most // 2)
     halves = _marked(uai[::2], CALIBRATION) + _marked(uai[1::2], TEST)
     return halves + _marked(chains, TEST)
 
@@ -58,8 +63,11 @@ def _stand_ins() -> list[Case]:
     return halves + _marked(chains, TEST)
 
 
-def _all(n: int, length: int, calibration: int, test: int, stand_ins: bool = False) -> list[Case]:
-    real = _stand_ins() if stand_ins else _real()
+def _all(
+    n: int, length: int, calibration: int, test: int, most: int | None = None,
+    stand_ins: bool = False,
+) -> list[Case]:  # fmt: skip
+    real = _stand_ins() if stand_ins else _real(most)
     return real + _glasses(n, length, calibration, test)
 
 
@@ -84,10 +92,11 @@ TABLE = Table(
     ),
     scales={
         "smoke": Scale(
-            partial(_all, 8, 2, 4, 2, True), _ROWS, (0.1,), references=References(500)
+            partial(_all, 8, 2, 4, 2, stand_ins=True), _ROWS, (0.1,), references=References(500)
         ),
         "small": Scale(
-            partial(_all, 40, 4, 20, 10), _ROWS, (3.0,), references=References(20_000, 20.0, ())
+            partial(_all, 40, 4, 20, 8, most=12), _ROWS, (1.0,),
+            references=References(20_000, 20.0, (), log2_table=22.0, device=Device(20_000, 3.0)),
         ),
         "paper": Scale(
             partial(_all, 200, 8, 100, 50), _ROWS, (60.0,), references=References(200_000, 3600.0)

@@ -23,12 +23,15 @@ class Processes:
     """Workers that are started as they are needed, each with one thread for linear algebra."""
 
     workers: int = 0  # 0: as many as processors
+    spare: list["_Worker"] = field(default_factory=list, compare=False, repr=False)
+    """Workers that are done and wait: starting one loads and compiles what it needs."""
 
     def results(self, bundles: Iterator[Bundle]) -> Iterator[list[Result]]:
         """Do all jobs; one whose worker ends is tried once more alone, then it has failed."""
         waiting: deque[Bundle] = deque()
         deaths: dict[str, int] = {}
-        running: list[_Worker] = []
+        running, self.spare[:] = [w for w in self.spare if w.process.is_alive()], []
+        complete = False
 
         def next_bundle() -> Bundle | None:
             return waiting.popleft() if waiting else next(bundles, None)
@@ -45,6 +48,7 @@ class Processes:
                     running[-1].give(bundle)
                 busy = {worker.pipe: worker for worker in running if worker.left}
                 if not busy:
+                    complete = True
                     return
                 arrived: list[Result] = []
                 for pipe in wait(list(busy)):
@@ -59,6 +63,9 @@ class Processes:
                 if arrived:
                     yield arrived
         finally:
+            if complete:
+                self.spare.extend(running)
+                running = []
             for worker in running:  # every pipe is closed before the first process is waited for
                 worker.pipe.close()
             for worker in running:
