@@ -5,12 +5,14 @@ import importlib
 import json
 import math
 import os
+import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from functools import cache, cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from icgi.errors import BudgetError, IcgiError
 from icgi.model.condition import Evidence
 from icgi.model.graph import FactorGraph, FloatArray, assembled
 
+_SHAPE = attrgetter("shape")
 REFUSED, FAILED = "refused", "failed"
 """Statuses of jobs without an answer: the question was wrong for the work, or the work broke."""
 
@@ -42,22 +45,24 @@ class Question:
         return _hash(model_digest(self.model), observed)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State with all tables in one array: many small ones take half as long again."""
+        """State with all tables in one array, and how many in a row have the same shape."""
         state, model = dict(self.__dict__), self.model
-        tables = [table.ravel() for table in model.log_tables]
-        flat = np.concatenate(tables) if tables else np.zeros(0)
-        state["model"] = model.cards, model.scopes, flat, model.names, model.states
+        tables = model.log_tables
+        flat = np.concatenate(tables, axis=None) if tables else np.zeros(0)
+        runs = [(shape, len(list(run))) for shape, run in groupby(map(_SHAPE, tables))]
+        state["model"] = model.cards, model.scopes, flat, runs, model.names, model.states
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Put the model together again."""
-        cards, scopes, flat, names, states = state["model"]
+        """Put the model together again, the tables of a run at once."""
+        cards, scopes, flat, runs, names, states = state["model"]
         flat.flags.writeable = False
-        sizes, tables, at = cards.tolist(), [], 0
-        for scope in scopes:
-            shape = [sizes[i] for i in scope]
-            end = at + math.prod(shape)
-            tables.append(flat[at:end].reshape(shape))
+        tables: list[FloatArray] = []
+        at = 0
+        for shape, count in runs:
+            end = at + count * math.prod(shape)
+            many = flat[at:end].reshape(count, *shape)
+            tables += list(many) if shape else [many[k : k + 1].reshape(()) for k in range(count)]
             at = end
         model = assembled(cards, scopes, tuple(tables), names, states)
         self.__dict__.update({**state, "model": model})
@@ -94,6 +99,31 @@ class Bundle:
         """Same bundle with some of its jobs."""
         return Bundle(jobs, {job.question: self.questions[job.question] for job in jobs})
 
+    def packed(self) -> "Parcel":
+        """Same bundle as it travels."""
+        questions = {digest: pickle.dumps(q, -1) for digest, q in self.questions.items()}
+        return Parcel(self.jobs, questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A bundle on its way: questions are unpacked one by one, when their jobs begin.
+
+    Hundreds of models at once would need fresh memory, which takes longer than unpacking does.
+    """
+
+    jobs: tuple[Job, ...]
+    questions: Mapping[str, bytes]  # by digest
+
+    def results(self) -> Iterator["Result"]:
+        """Do all jobs here, one after the other."""
+        digest, question = "", None
+        for job in self.jobs:
+            if job.question != digest:
+                digest, question = job.question, pickle.loads(self.questions[job.question])
+            assert question is not None
+            yield perform(job, question)
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -107,7 +137,7 @@ class Result:
 def perform(job: Job, question: Question) -> Result:
     """Do a job here. Nothing but an interrupt gets out: failures are results."""
     _forget_peak()
-    before, began = _resident("VmRSS"), clock.now()
+    before, began = _resident(b"VmRSS"), clock.now()
     value: Any = None
     try:
         module, _, name = job.work.partition(":")
@@ -120,7 +150,7 @@ def perform(job: Job, question: Question) -> Result:
     except Exception as problem:
         record = {"status": FAILED, "message": f"{type(problem).__name__}: {problem}"}
     record.setdefault("seconds", clock.now() - began)
-    record["memory"] = max(_resident("VmHWM") - before, 0)
+    record["memory"] = max(_resident(b"VmHWM") - before, 0)
     return Result(job, record, None if isinstance(value, Mapping) else value)
 
 
@@ -132,21 +162,26 @@ def _hash(*parts: object) -> str:
 def _forget_peak() -> None:
     """Let the peak of this process's memory begin anew, where the system can do that (Linux)."""
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+        os.pwrite(_opened("/proc/self/clear_refs", os.O_WRONLY, os.getpid()), b"5", 0)
 
 
-def _resident(word: str) -> int:
+def _resident(word: bytes) -> int:
     """Bytes of memory this process holds (`VmRSS`), or held at most (`VmHWM`)."""
     with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(word):
-                return 1024 * int(line.split()[1])
+        text = os.pread(_opened("/proc/self/status", os.O_RDONLY, os.getpid()), 8192, 0)
+        return 1024 * int(text.partition(b"\n" + word)[2].split(None, 2)[1])
     if sys.platform == "win32":
         return 0
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+@cache
+def _opened(name: str, flags: int, process: int) -> int:
+    """File of the system about this process, which stays open: small jobs are many."""
+    return os.open(name, flags)
 
 
 def processors() -> int:

@@ -3,18 +3,20 @@
 import multiprocessing
 import os
 import signal
-import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from queue import SimpleQueue
 
-from icgi.data.jobs.job import FAILED, Bundle, Job, Result, perform, processors
+from icgi.data.jobs.job import FAILED, Bundle, Job, Parcel, Question, Result, processors
 
 TRIES = 2  # of a job whose worker ended: the machine may have been short of memory for a moment
+GATHER = 0.02  # seconds in which results of small jobs gather, so that they are written together
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -39,7 +41,7 @@ class Processes:
         try:
             while True:
                 for worker in running:
-                    if not worker.left and (bundle := next_bundle()) is not None:
+                    if worker.wants_more and (bundle := next_bundle()) is not None:
                         worker.give(bundle)
                 while len(running) < (self.workers or processors()):
                     if (bundle := next_bundle()) is None:
@@ -50,11 +52,13 @@ class Processes:
                 if not busy:
                     complete = True
                     return
+                ready = [busy[pipe] for pipe in wait(list(busy))]  # type: ignore[index]
+                if all(len(worker.left) > 1 for worker in ready):
+                    time.sleep(GATHER)
                 arrived: list[Result] = []
-                for pipe in wait(list(busy)):
-                    worker = busy[pipe]  # type: ignore[index]
+                for worker in ready:
                     try:
-                        while worker.left and pipe.poll():  # type: ignore[union-attr]
+                        while worker.left and worker.pipe.poll():
                             arrived.append(worker.take())
                     except (EOFError, OSError):
                         running.remove(worker)
@@ -78,8 +82,8 @@ class _Worker:
 
     process: SpawnProcess
     pipe: Connection
-    left: deque[Job] = field(default_factory=deque)
-    bundle: Bundle | None = None
+    left: deque[tuple[Job, Question]] = field(default_factory=deque)
+    given: int = 0  # jobs of the last bundle
 
     @classmethod
     def start(cls) -> "_Worker":
@@ -91,14 +95,20 @@ class _Worker:
         there.close()
         return cls(process, here)
 
+    @property
+    def wants_more(self) -> bool:
+        """Whether it is done, or soon will be with many small jobs: the next ones travel then."""
+        return len(self.left) <= self.given // 4
+
     def give(self, bundle: Bundle) -> None:
-        self.bundle, self.left = bundle, deque(bundle.jobs)
+        self.left.extend((job, bundle.questions[job.question]) for job in bundle.jobs)
+        self.given = len(bundle.jobs)
         with suppress(OSError):  # it is dead; the pipe says so when it is read
-            self.pipe.send(bundle)
+            self.pipe.send(bundle.packed())
 
     def take(self) -> Result:
         record, value = self.pipe.recv()
-        return Result(self.left.popleft(), record, value)
+        return Result(self.left.popleft()[0], record, value)
 
     def end(self) -> int | None:
         """End the process, if it has not ended by itself; returns its exit code."""
@@ -115,15 +125,14 @@ def _after_death(
     worker: _Worker, code: int | None, deaths: dict[str, int], waiting: deque[Bundle]
 ) -> list[Result]:
     """Put what a dead worker left behind in line again, the job that it was at alone."""
-    assert worker.bundle is not None
     if not worker.left:
         return []
-    suspect, rest = worker.left[0], tuple(worker.left)[1:]
+    (suspect, question), *rest = worker.left
     if rest:
-        waiting.append(worker.bundle.only(rest))
+        waiting.append(Bundle(tuple(j for j, _ in rest), {j.question: q for j, q in rest}))
     deaths[suspect.key] = deaths.get(suspect.key, 0) + 1
     if deaths[suspect.key] < TRIES:
-        waiting.append(worker.bundle.only((suspect,)))
+        waiting.append(Bundle((suspect,), {suspect.question: question}))
         return []
     how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
     message = (
@@ -149,25 +158,18 @@ def _environment() -> Iterator[None]:
 
 
 def _work(pipe: Connection) -> None:
-    """Do bundles until the pipe closes; each result is sent at once."""
-    follow()
-    with suppress(EOFError, OSError):
-        while True:
-            bundle: Bundle = pipe.recv()
-            for job in bundle.jobs:
-                result = perform(job, bundle.questions[job.question])
+    """Do what comes through the pipe until it closes; each result is sent at once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    parcels: SimpleQueue[Parcel] = SimpleQueue()
+
+    def receive() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                parcels.put(pipe.recv())
+        os._exit(1)  # the parent has closed the pipe, or is gone
+
+    threading.Thread(target=receive, daemon=True).start()
+    while True:
+        for result in parcels.get().results():
+            with suppress(OSError):
                 pipe.send((result.record, result.value))
-
-
-def follow() -> None:
-    """Make a worker leave interrupts to its parent, and end when the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            sys.stdout.flush()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -5,16 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from icgi.data.jobs.job import FAILED, Bundle, Question, Result, perform
+from icgi.data.jobs.job import FAILED, Bundle, Parcel, Result
 from icgi.errors import IcgiError
 from icgi.extras import require_extra
 
+LARGE = 2**18  # bytes of a question that is worth a place of its own in the cluster's memory
 TRIES = 3  # of a job whose worker or node was lost
 
 
 @dataclass(frozen=True, slots=True)
 class Ray:
-    """Bundles as Ray tasks; each question is put into the cluster's memory once while in use."""
+    """Bundles as Ray tasks; a large question is put into the cluster's memory once."""
 
     address: str | None = None  # ray://HOST:PORT; None: this machine
     workers: int = 0  # bundles in flight; 0: twice the processors of the cluster
@@ -41,7 +42,7 @@ class Ray:
         remote = ray.remote(num_cpus=1, max_retries=0)(_work)
         most = self.workers or 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
         flying: dict[Any, Bundle] = {}
-        stored: dict[str, Any] = {}
+        stored: dict[str, Any] = {}  # large questions, in the memory of the cluster
         waiting: deque[Bundle] = deque()
         lost: dict[str, int] = {}
         while True:
@@ -49,11 +50,14 @@ class Ray:
                 bundle = waiting.popleft() if waiting else next(bundles, None)
                 if bundle is None:
                     break
-                for digest, question in bundle.questions.items():
+                parcel = bundle.packed()
+                large = {d: q for d, q in parcel.questions.items() if len(q) > LARGE}
+                for digest, question in large.items():
                     if digest not in stored:
                         stored[digest] = ray.put(question)
-                used = [stored[digest] for digest in bundle.questions]
-                flying[remote.remote(bundle.jobs, list(bundle.questions), *used)] = bundle
+                small = {d: q for d, q in parcel.questions.items() if d not in large}
+                rest = Parcel(parcel.jobs, small)
+                flying[remote.remote(rest, list(large), *[stored[d] for d in large])] = bundle
             if not flying:
                 return
             done, _ = ray.wait(list(flying), num_returns=1)
@@ -72,9 +76,9 @@ class Ray:
             stored = {digest: kept for digest, kept in stored.items() if digest in needed}
 
 
-def _work(jobs: tuple[Any, ...], digests: list[str], *questions: Question) -> list[Any]:
-    known = dict(zip(digests, questions, strict=True))
-    return [(r.record, r.value) for job in jobs for r in [perform(job, known[job.question])]]
+def _work(parcel: Parcel, digests: list[str], *large: bytes) -> list[Any]:
+    every = {**parcel.questions, **dict(zip(digests, large, strict=True))}
+    return [(result.record, result.value) for result in Parcel(parcel.jobs, every).results()]
 
 
 def _again(bundle: Bundle, why: str, lost: dict[str, int], waiting: deque[Bundle]) -> list[Result]:

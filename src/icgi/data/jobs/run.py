@@ -1,5 +1,6 @@
 """The map: run the jobs that the manifest lacks, and record each result when it arrives."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
@@ -8,6 +9,8 @@ from icgi.data.jobs.grouping import Grouping
 from icgi.data.jobs.job import FAILED, Bundle, Job, Question, Result, perform
 from icgi.data.jobs.manifest import Line, Manifest
 from icgi.errors import IcgiError
+
+GATHER = 0.1  # seconds in which results gather, so that they are written together
 
 
 class Executor(Protocol):
@@ -25,10 +28,16 @@ class Serial:
     """One job after the other, in this process."""
 
     def results(self, bundles: Iterator[Bundle]) -> Iterator[list[Result]]:
-        """Do all jobs here."""
+        """Do all jobs here; results of small ones are given together."""
         for bundle in bundles:
+            began, found = time.monotonic(), []
             for job in bundle.jobs:
-                yield [perform(job, bundle.questions[job.question])]
+                found.append(perform(job, bundle.questions[job.question]))
+                if time.monotonic() - began > GATHER:
+                    yield found
+                    began, found = time.monotonic(), []
+            if found:
+                yield found
 
 
 def run_jobs(

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from icgi.data.jobs.job import FAILED, Bundle, Result, perform
+from icgi.data.jobs.job import FAILED, Bundle, Parcel, Result
 from icgi.data.jobs.manifest import whole
 from icgi.errors import IcgiError
 
@@ -53,7 +53,7 @@ class Slurm:
         try:
             for k, task in enumerate(tasks):
                 with whole(place / f"task-{k}.pickle") as draft:
-                    draft.write_bytes(pickle.dumps(task))
+                    draft.write_bytes(pickle.dumps(task.packed()))
             number = self._submit(place, len(tasks))
             yield from self._collect(place, tasks, number)
         finally:
@@ -134,9 +134,8 @@ def _lost(place: Path, task: int) -> dict[str, object]:
 
 def work(place: Path, task: int) -> None:
     """Do a task of the array."""
-    bundle: Bundle = pickle.loads((place / f"task-{task}.pickle").read_bytes())
-    for j, job in enumerate(bundle.jobs):
-        result = perform(job, bundle.questions[job.question])
+    parcel: Parcel = pickle.loads((place / f"task-{task}.pickle").read_bytes())
+    for j, result in enumerate(parcel.results()):
         with whole(place / f"result-{task}-{j}.pickle") as draft:
             draft.write_bytes(pickle.dumps((result.record, result.value)))
 
