@@ -9,6 +9,8 @@ from test_engine import PROPERTY, models
 
 import zoo
 from icgi.data.families import FAMILIES
+from icgi.elimination import engine
+from icgi.elimination.attempts import attempt
 from icgi.elimination.engine import TensorTrainElimination
 from icgi.elimination.joints import joint_marginals
 from icgi.elimination.orders import find_layout
@@ -19,7 +21,7 @@ from icgi.elimination.run import both_passes
 from icgi.errors import EvidenceError
 from icgi.exact.enumeration import Enumerate, joint
 from icgi.exact.junction_tree import JunctionTree
-from icgi.inference import Status
+from icgi.inference import Budget, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import ising_model
 from icgi.model.reduce import components
@@ -219,3 +221,21 @@ def test_impossible_models_are_refused() -> None:
     model = FactorGraph(np.array([2, 2]), ((0, 1), (0, 1)), (same, same[::-1].copy()))
     with pytest.raises(EvidenceError, match="no configuration"):
         pre_eliminate(model)
+
+
+def test_trains_leave_time_for_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: dict[str, float] = {}
+
+    def attempted(pots, layout, cut, deadline, **settings):
+        ends["trains"] = max(ends.get("trains", 0.0), deadline.at)
+        return attempt(pots, layout, cut, deadline, **settings)
+
+    def led_back(pots, layout, done, scopes, deadline):
+        ends["joints"] = deadline.at
+        return joint_marginals(pots, layout, done, scopes, deadline)
+
+    monkeypatch.setattr(engine, "attempt", attempted)
+    monkeypatch.setattr(engine, "joint_marginals", led_back)
+    budget = Budget(seconds=1000.0)
+    train(8)(zoo.MODELS["grid-3x3"], budget, np.random.default_rng(0))
+    assert ends["joints"] - ends["trains"] > 90.0

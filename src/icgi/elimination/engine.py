@@ -51,6 +51,7 @@ _BRANCH_SPREAD = 0.005
 _BRANCH_TARGET = 0.0025
 _SECONDS_PER_FACTOR = 4e-7  # to look at a factor once
 _SPEED = 1e8  # predicted cost that a pair of passes does in a second, roughly
+_FOR_TRAINS = 0.9  # of the time, where joint marginals of the last train are needed as well
 _LEAST_SETTINGS = {
     "rank": 1, "max_rank": 1, "iterations": 1, "env_weight": 0, "tolerance": 0, "exact_entries": 0,
     "samples": 0, "spread": 0, "layouts": 1, "branches": 0, "steps": 0,
@@ -257,6 +258,9 @@ class TensorTrainElimination:
         None where not one pass could be completed.
         """
         model, remainder = reduced.model, reduced.remainder
+        whole = clock.deadline
+        if reduced.roots:  # the way back to what was eliminated needs joints of the last train
+            clock = replace(clock, deadline=whole.share(_FOR_TRAINS))
         layouts = find_layouts(
             remainder, pots, self.rank, rng, self.layouts if self.escalate else 1,
             deadline=clock.deadline.share(0.3), most_sites=clock.budget.table_bytes // 100,
@@ -281,7 +285,7 @@ class TensorTrainElimination:
             if not done:
                 return kept
             best, *others = sorted(done, key=lambda x: x.badness)
-            answer = self._answer(reduced, pots, best, clock, rng)
+            answer = self._answer(reduced, pots, best, clock, whole, rng)
             apart = [distance(best.last.probs, x.last.probs) for x in others[:1] if x.sound]
             if apart:
                 answer = replace(answer, stats={**answer.stats, "apart": apart[0]})
@@ -389,6 +393,7 @@ class TensorTrainElimination:
         pots: Potentials,
         best: Attempt,
         clock: _Limits,
+        whole: Deadline,
         rng: Generator,
     ) -> Marginals:
         """Best attempt with its checks and status; variables eliminated before are put back."""
@@ -405,7 +410,7 @@ class TensorTrainElimination:
         drawn = True
         if self.samples and not clock.spent:
             drawn = self._check(reduced.remainder, pots, best, clock, rng, stats)
-        joints = joint_marginals(pots, best.layout, best.last, reduced.roots, clock.deadline)
+        joints = joint_marginals(pots, best.layout, best.last, reduced.roots, whole)
         probs = reduced.restore(best.last.probs, joints)
         complete = len(joints) == len(reduced.roots)
         checked = best.sound and drawn and complete
