@@ -25,7 +25,7 @@ def test_exact_leaves_add_up_to_the_exact_answer(name: str, most: int) -> None:
         status = Status.EXACT if len(held) > 2 else Status.DIVERGED
         return Marginals(found.probs, status, found.log_z)
 
-    leaves = branch(model, solve({}), solve, most, 0.0, Deadline())
+    *_, leaves = branch(model, solve({}), solve, most, 0.0, Deadline())
     found = combined(leaves)
     assert len(leaves) >= min(most, 2)
     assert_allclose(found.probs, exact.probs, atol=1e-9)
@@ -68,7 +68,7 @@ def test_the_leaf_that_may_weigh_most_is_split_first() -> None:
         stats = {"spread": 0.06, "change": 0.01, "negative": 0.1 if unusable else 0.0}
         return Marginals(probs, Status.DIVERGED, -1.6 if unusable else 0.0, stats=stats)
 
-    leaves = branch(model, solve({}), solve, 3, 0.0, Deadline())
+    *_, leaves = branch(model, solve({}), solve, 3, 0.0, Deadline())
     first = next(x for x in leaves if len(x.evidence) == 1)
     assert list(first.evidence.values()) == [0]
 

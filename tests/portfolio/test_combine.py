@@ -82,6 +82,16 @@ def test_an_overconfident_route_is_found_out_by_two_others() -> None:
     assert expected_errors(routes)[0].mean() > 0.1
 
 
+def test_two_that_are_wrong_in_different_ways_accuse_nobody() -> None:
+    """Of half of the variables each is wrong by 0.3, of a quarter both."""
+    bad = [route("lbp", 0.0), route("ttve", 0.0, 0.45)]
+    for k, each in enumerate(bad):
+        each.answer.probs[k * N // 4 : k * N // 4 + N // 2] += np.array([0.3, -0.3])
+    good = route("pt", 0.01, 0.01)
+    assert (hat([*bad, good])[2] or 0) > 0.1
+    assert combine([*bad, good]).expected < 0.02
+
+
 def test_two_that_vouch_and_disagree_widen_the_answer() -> None:
     a = route("ttve", 0.0, 0.001, Status.CONVERGED)
     shifted = a.answer.probs + np.array([0.1, -0.1])

@@ -9,7 +9,7 @@ several units, so a leaf that fails its checks may weigh e^doubt times what it s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,9 +82,12 @@ def branch(
     most: int,
     target: float,
     deadline: Deadline,
-) -> list[Leaf]:
-    """Leaves of a conditioning tree, at most `most`, until Σ share · spread is below `target`."""
-    leaves = [Leaf({}, root)]
+) -> Iterator[list[Leaf]]:
+    """Leaves of a conditioning tree, at most `most`, until Σ share · spread is below `target`.
+
+    They are given whenever their number has doubled, and in the end.
+    """
+    leaves, given = [Leaf({}, root)], 1
     while len(leaves) < most and not deadline.passed:
         errors = _errors(leaves)
         if errors.sum() <= target:
@@ -107,7 +110,10 @@ def branch(
             leaves.append(leaf)
             break
         leaves += parts
-    return leaves
+        if 2 * given <= len(leaves) < most:
+            given = len(leaves)
+            yield list(leaves)
+    yield leaves
 
 
 def _errors(leaves: list[Leaf]) -> FloatArray:

@@ -14,7 +14,7 @@ from numpy.random import Generator
 from icgi.clock import Deadline
 from icgi.elimination.attempts import UNUSABLE_SPREAD, Attempt, attempt
 from icgi.elimination.batched import batched_passes, same_shape
-from icgi.elimination.branches import branch, combined, passes_checks
+from icgi.elimination.branches import Leaf, branch, combined, passes_checks
 from icgi.elimination.dense import eliminate_dense
 from icgi.elimination.errors import Signals, estimated_error, standard_errors
 from icgi.elimination.joints import joint_marginals
@@ -40,7 +40,7 @@ from icgi.inference import (
 from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, greedy_order, neighbours
-from icgi.model.reduce import components
+from icgi.model.reduce import Component, components
 
 _DENSE_TOTAL = 2**23  # entries of all dense tables together
 # Log range of a table beyond which the digits that decide may be below those of double precision:
@@ -98,35 +98,28 @@ class TensorTrainElimination:
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Solve every connected part; log Z adds up, the worst status counts."""
+        for found in self.answers(model, budget, rng):
+            last = found
+        return last
+
+    def answers(self, model: FactorGraph, budget: Budget, rng: Generator) -> Iterator[Marginals]:
+        """Answers after every round of the last connected part: messages, trains, branches."""
         clock = _Limits(budget.deadline(), budget)
-        answers = 24.0 * model.n_variables * model.max_states
-        if answers > budget.table_bytes:
-            raise _too_large("the marginals alone", answers, budget)
+        needed = 24.0 * model.n_variables * model.max_states
+        if needed > budget.table_bytes:
+            raise _too_large("the marginals alone", needed, budget)
         if model.n_variables and _SECONDS_PER_FACTOR * model.n_factors >= clock.left:
-            return _unknown(model)
-        probs = np.zeros((model.n_variables, model.max_states))
-        errors = np.zeros_like(probs)
-        parts = []
-        for part in components(model):
-            answer = self._connected(part.model, clock, rng)
-            columns = answer.probs.shape[1]
-            probs[part.variables, :columns] = answer.probs
-            if answer.std_error is not None:
-                errors[part.variables, :columns] = answer.std_error
-            parts.append(answer)
+            yield _unknown(model)
+            return
+        parts = components(model)
         if not parts:
             constant = sum(float(t) for t in model.log_tables)
-            return Marginals(probs, Status.EXACT, constant)
-        status = max((p.status for p in parts), key=_SEVERITY.index)
-        known = (model.cards < 2)[:, None] | (np.arange(model.max_states) >= model.cards[:, None])
-        errors[known] = 0.0
-        return Marginals(
-            probs,
-            status,
-            _total([p.log_z for p in parts]),
-            std_error=None if status is Status.EXACT else errors,
-            stats=_merged(parts) | {"work": sum(clock.work)},
-        )
+            probs = np.zeros((model.n_variables, model.max_states))
+            yield Marginals(probs, Status.EXACT, constant)
+            return
+        before = [self._connected(part.model, clock, rng) for part in parts[:-1]]
+        for found in self._rounds(parts[-1].model, clock, rng):
+            yield _assembled(model, parts, [*before, found], sum(clock.work))
 
     def batch(
         self,
@@ -180,40 +173,57 @@ class TensorTrainElimination:
         ]  # fmt: skip
 
     def _connected(self, model: FactorGraph, clock: _Limits, rng: Generator) -> Marginals:
+        for found in self._rounds(model, clock, rng):
+            last = found
+        return last
+
+    def _rounds(self, model: FactorGraph, clock: _Limits, rng: Generator) -> Iterator[Marginals]:
+        """Answers to a connected model, after every round of trains."""
         if seconds_apart(model) >= clock.left:
-            return _unknown(model)
+            yield _unknown(model)
+            return
         pots = potentials(model)
         # what comes now looks at every factor in Python, some of it several times
         if clock.left <= 10 * _SECONDS_PER_FACTOR * model.n_factors:
-            return _rough(pots, clock)
+            yield _rough(pots, clock)
+            return
         if _even(pots) and model.n_variables > 1:
             order = _order(model, clock)
             if not (order is not None and self._small(order, clock)):
-                return self._mirrored(model, clock, rng)
+                yield self._mirrored(model, clock, rng)
+                return
         else:
             order = _order(model, clock)
         if order is not None and self._small(order, clock):
-            return _dense(model, order, clock) or _rough(pots, clock)
+            yield _dense(model, order, clock) or _rough(pots, clock)
+            return
         fits = order is not None and _at_most(order.log2_entries, clock.dense_entries)
         # of the time, this much is for what may be of no use in the end
         reduced = pre_eliminate(model, self.steps, clock.dense_entries, clock.deadline.share(0.3))
         if not len(reduced.kept):
-            return reduced.exact()
+            yield reduced.exact()
+            return
         if clock.spent:
-            return _rough(pots, clock)
+            yield _rough(pots, clock)
+            return
         remainder_pots = potentials(reduced.remainder) if len(reduced.collected.order) else pots
         if fits and order and max(pots.steepness, remainder_pots.steepness) > STEEP:
-            return _dense(model, order, clock) or _rough(pots, clock)
+            yield _dense(model, order, clock) or _rough(pots, clock)
+            return
         early = _rough(pots, clock, 0.1) if self.escalate else None
-        found = self._compressed(reduced, remainder_pots, order if fits else None, clock, rng)
-        if found is None:
-            return early or _rough(pots, clock)
-        if clock.spent and found.status is Status.DIVERGED:
-            found = replace(found, status=Status.BUDGET_SPENT)
-        # a mixture of branches is better than messages nearly always, docs/engines/ttve.md
-        if early is None or "branches" in found.stats or not _clearly_better(early, found):
-            return found
-        return replace(early, status=found.status, stats={**found.stats, "messages": 1.0})
+        rounds = self._compressed(reduced, remainder_pots, order if fits else None, clock, rng)
+        answered = False
+        for found in rounds:
+            answered = True
+            if clock.spent and found.status is Status.DIVERGED:
+                found = replace(found, status=Status.BUDGET_SPENT)
+            # a mixture of branches is better than messages nearly always, docs/engines/ttve.md
+            if early is None or "branches" in found.stats or not _clearly_better(early, found):
+                yield found
+            else:
+                yield replace(early, status=found.status, stats={**found.stats, "messages": 1.0})
+        if not answered:
+            yield early or _rough(pots, clock)
 
     def _small(self, order: Order, clock: _Limits) -> bool:
         """Whether dense tables are small enough to be taken without a thought."""
@@ -252,10 +262,10 @@ class TensorTrainElimination:
         order: Order | None,
         clock: _Limits,
         rng: Generator,
-    ) -> Marginals | None:
+    ) -> Iterator[Marginals]:
         """Marginals from trains; where these fail, by an order whose dense tables fit.
 
-        None where not one pass could be completed.
+        Nothing where not one pass could be completed.
         """
         model, remainder = reduced.model, reduced.remainder
         whole = clock.deadline
@@ -266,7 +276,7 @@ class TensorTrainElimination:
             deadline=clock.deadline.share(0.3), most_sites=clock.budget.table_bytes // 100,
         )  # fmt: skip
         if not layouts:
-            return None
+            return
         rank = _affordable(layouts[0], pots, self.rank, clock)
         kept: Marginals | None = None
         while True:
@@ -279,11 +289,17 @@ class TensorTrainElimination:
                 if order is not None and dense:
                     exact = _dense(model, order, clock)
                     if exact is not None:
-                        return exact
+                        yield exact
+                        return
                 if good or clock.spent:
                     break
+                if kept is None and len(done) == 1 and self.escalate:  # a first word, unchecked
+                    unchecked = replace(self, halving=False, samples=0)
+                    yield unchecked._answer(reduced, pots, tried, clock, rng)
             if not done:
-                return kept
+                if kept is not None:  # again, now that the time is over
+                    yield kept
+                return
             best, *others = sorted(done, key=lambda x: x.badness)
             answer = self._answer(reduced, pots, best, clock, whole, rng)
             apart = [distance(best.last.probs, x.last.probs) for x in others[:1] if x.sound]
@@ -291,18 +307,23 @@ class TensorTrainElimination:
                 answer = replace(answer, stats={**answer.stats, "apart": apart[0]})
             good = answer.status.trusted
             good &= max([best.last.spread, *apart]) <= _BRANCH_SPREAD
+            before, finer = kept, iter([answer])
             if not good and self.escalate and not clock.spent:
-                answer = self._branched(model, answer, rank, clock, rng)
-            # a later answer, perhaps cut short, replaces an earlier one only if clearly better
-            kept = answer if kept is None or _clearly_better(answer, kept) else kept
+                finer = self._branched(model, answer, rank, clock, rng)
+            for answer in finer:
+                # a later rank, perhaps cut short, replaces an earlier one only if clearly better
+                better = before is None or _clearly_better(answer, before)
+                kept = answer if better else before
+                assert kept is not None
+                yield kept
             wider = 2 * rank <= self.max_rank
             unfinished = answer.status is Status.DIVERGED
             if good or not self.escalate or clock.spent or not unfinished or not wider:
-                return kept
+                return
             needed = _bytes(best.layout, pots, 2 * rank) + _prepared_bytes(pots)
             heavy = needed > clock.budget.table_bytes
             if heavy or _cost(best.layout, pots, 2 * rank) / _SPEED > clock.left:
-                return kept
+                return
             rank *= 2
 
     def _attempts(
@@ -338,8 +359,9 @@ class TensorTrainElimination:
 
     def _branched(
         self, model: FactorGraph, root: Marginals, rank: int, clock: _Limits, rng: Generator
-    ) -> Marginals:
-        """Answer by conditioning on a few variables, each branch in few attempts."""
+    ) -> Iterator[Marginals]:
+        """The root, then answers by conditioning on a few variables, each in few attempts."""
+        yield root
         leaf = replace(
             self, escalate=False, halving=False, samples=0,
             arithmetic="gram" if self.arithmetic == "auto" else "qr",
@@ -366,7 +388,12 @@ class TensorTrainElimination:
                 best = min(best, run(rank, weight), key=_failure)
             return best
 
-        found = combined(branch(model, root, solve, self.branches, _BRANCH_TARGET, clock.deadline))
+        for leaves in branch(model, root, solve, self.branches, _BRANCH_TARGET, clock.deadline):
+            yield self._mixture(root, leaves, clock)
+
+    def _mixture(self, root: Marginals, leaves: list[Leaf], clock: _Limits) -> Marginals:
+        """Answer of a conditioning tree, or its root where that is better."""
+        found = combined(leaves)
         sound = root.status in (Status.EXACT, Status.CONVERGED)
         doubt = max(root.stats["spread"], root.stats.get("apart", 0.0))
         level = found.stats.get("spread", math.inf) + found.stats.get("unsound", 1.0)
@@ -463,6 +490,29 @@ class TensorTrainElimination:
             "sample_log_z_error": drawn.log_z_error,
         }
         return drawn.share > _SHARE_FLOOR and gap < _RAW_GAP + 2 * noise
+
+
+def _assembled(
+    model: FactorGraph, parts: Sequence[Component], answers: Sequence[Marginals], work: float
+) -> Marginals:
+    """Answer of the whole from those of its connected parts."""
+    probs = np.zeros((model.n_variables, model.max_states))
+    errors = np.zeros_like(probs)
+    for part, answer in zip(parts, answers, strict=True):
+        columns = answer.probs.shape[1]
+        probs[part.variables, :columns] = answer.probs
+        if answer.std_error is not None:
+            errors[part.variables, :columns] = answer.std_error
+    status = max((each.status for each in answers), key=_SEVERITY.index)
+    known = (model.cards < 2)[:, None] | (np.arange(model.max_states) >= model.cards[:, None])
+    errors[known] = 0.0
+    return Marginals(
+        probs,
+        status,
+        _total([each.log_z for each in answers]),
+        std_error=None if status is Status.EXACT else errors,
+        stats=_merged(answers) | {"work": work},
+    )
 
 
 def _failure(answer: Marginals) -> tuple[float, float]:
@@ -617,7 +667,7 @@ _LEAST = {"sample_share", "angle", "passes"}
 _ADDED = {"eps_sum", "drift", "spread", "predicted_cost", "sample_log_z", "steps"}
 
 
-def _merged(parts: list[Marginals]) -> dict[str, float]:
+def _merged(parts: Sequence[Marginals]) -> dict[str, float]:
     """Accounts of all parts: sums where errors add up, else the worst."""
     out: dict[str, float] = {}
     for part in parts:

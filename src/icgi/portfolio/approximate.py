@@ -1,15 +1,16 @@
-"""Approximate answers of growing quality: a first one at once, then independent routes together.
+"""Approximate answers of growing quality, from independent routes side by side.
 
-Belief propagation answers first. Then elimination with tensor trains and parallel tempering run
-side by side, each in a thread (compiled code does not hold the interpreter's lock), and whatever
-has ended is combined. Every step leaves a complete answer behind.
+Belief propagation, elimination with tensor trains and parallel tempering run in a thread each
+(compiled code does not hold the interpreter's lock), and whatever they have found is combined.
+Elimination shows early what it can do: where that is nothing, tempering gets its processors.
 """
 
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
 
 from numpy.random import Generator
 
@@ -17,37 +18,38 @@ from icgi import clock
 from icgi.approx.lbp import LoopyBP
 from icgi.clock import Deadline
 from icgi.elimination.engine import TensorTrainElimination
+from icgi.elimination.errors import estimated_error
 from icgi.errors import BudgetError, IcgiError
-from icgi.inference import Budget, Engine, Marginals
+from icgi.inference import Budget, Engine, Improving, Marginals
 from icgi.model.graph import FactorGraph
+from icgi.model.ordering import greedy_order
 from icgi.portfolio.combine import Combined, Route, combine
 from icgi.sampling.tempering import ParallelTempering
 
-FIRST_SHARE = 0.1  # of the time, for the first answer
-CONFIRM = 1.0  # times what the first trusted route took: how long the others may go on
-LEAST_CONFIRM = 0.5  # seconds of it
-DENSE = 8  # neighbours of a variable on average, beyond which tempering beats elimination
-GOOD = 1e-3  # expected error of a trusted route, above which the others use all of the time
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Who runs when, and for how long; shares are of the time."""
+
+    first: float = 0.05  # share for belief propagation
+    pilot: float = 0.1  # share after which elimination goes on only if it promises something
+    silence: float = 0.25  # share after which having found nothing yet is no promise any more
+    promising: float = 0.1  # expected error up to which an answer is one
+    dense: float = 8.0  # neighbours of a variable on average, up to which a model may be one, too,
+    plane: float = 1.5  # where its width in units of √n is at most this, as in the plane
+    good: float = 1e-3  # expected error of a trusted route, up to which the others soon end
+    confirm: float = 0.25  # times what that route took: how long they may still go on
+    least_confirm: float = 0.1  # seconds of it
 
 
-def _tempering(model: FactorGraph) -> ParallelTempering:
-    """Tempering on all cores but one, which elimination has to itself where it is promising."""
-    wide = sum(len(scope) > 1 for scope in model.scopes)
-    if 2 * wide > DENSE * model.n_variables:
-        return ParallelTempering()
-    return ParallelTempering(threads=max(1, _cores() - 1))
-
-
-def _cores() -> int:
-    """Processors that this process may use, which can be fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-SIDE_BY_SIDE: Mapping[str, Callable[[FactorGraph], Engine]] = {
-    "ttve": lambda model: TensorTrainElimination(),
-    "pt": _tempering,
+POLICY = Policy()
+LOOK = 0.05  # seconds between two looks at the clock
+ORDERING = 0.5  # seconds at most for each of two elimination orders
+MEMORY = {"lbp": 0.25, "ttve": 0.375, "pt": 0.375}  # share of each route, side by side
+ROUTES: Mapping[str, Callable[[], Engine]] = {
+    "lbp": LoopyBP,
+    "ttve": TensorTrainElimination,
+    "pt": lambda: ParallelTempering(threads=_cores()),
 }
 
 
@@ -61,66 +63,158 @@ class Found:
 
 
 def approximations(
-    model: FactorGraph, budget: Budget, deadline: Deadline, rng: Generator
+    model: FactorGraph,
+    budget: Budget,
+    deadline: Deadline,
+    rng: Generator,
+    policy: Policy = POLICY,
 ) -> Iterator[Found]:
     """Answers to a connected model, each at least as good as the one before it by what is known.
 
     Routes that the model, the memory or the time rule out are left out; there is always one.
     """
-    routes: list[Route] = []
     missing: dict[str, IcgiError] = {}
-    streams = rng.spawn(1 + len(SIDE_BY_SIDE))
-    first = budget.until(deadline.share(FIRST_SHARE))
-    _take("lbp", lambda: LoopyBP()(model, first, streams[0]), routes, missing)
-    if routes:
-        yield Found(tuple(routes), combine(routes), dict(missing))
-    half = replace(budget, table_bytes=budget.table_bytes // 2)  # two routes at a time
-    with clock.part() as work, ThreadPoolExecutor(len(SIDE_BY_SIDE)) as pool:
-        began, settled = clock.now(), math.inf
-        jobs: dict[Future[Marginals], str] = {}
+    answers: dict[str, Marginals] = {}
+    streams = dict(zip(ROUTES, rng.spawn(len(ROUTES)), strict=True))
+    pilot, patience = deadline.share(policy.pilot), deadline.share(policy.silence)
+    began, settled = clock.now(), math.inf
+    judged: tuple[Marginals | None, bool] | None = None  # what was known at the last judgement
+    with clock.part() as work, ThreadPoolExecutor(len(ROUTES)) as pool:
+        runs = _Runs(model, budget, pool, work)
         try:
-            for (name, make), stream in zip(SIDE_BY_SIDE.items(), streams[1:], strict=True):
-                jobs[pool.submit(_run, make(model), model, half, deadline, stream, work)] = name
-            while jobs:
-                done, _ = wait(jobs, return_when=FIRST_COMPLETED, timeout=0.05)
-                for job in done:
-                    _take(jobs.pop(job), job.result, routes, missing)
-                routes = _independent(routes)
+            runs.start("lbp", deadline.share(policy.first), streams["lbp"])
+            runs.start("ttve", deadline, streams["ttve"])
+            while True:
+                over = work.stopped and bool(answers)
+                if "pt" not in runs.jobs and not over and _turn_of_tempering(runs, pilot):
+                    runs.start("pt", deadline, streams["pt"])
+                if not runs.alive:
+                    break
+                name, said = runs.next()
+                if isinstance(said, IcgiError):
+                    missing[name] = said
+                elif said is not None:
+                    answers[name] = said
+                if pilot.passed and runs.going("ttve"):
+                    signs = answers.get("ttve"), patience.passed
+                    if signs != judged and not promising(model, *signs, policy):
+                        runs.parts["ttve"].stop()
+                    judged = signs
                 took = clock.now() - began
-                if done and any(map(_vouches, routes)):
-                    settled = min(settled, took + max(CONFIRM * took, LEAST_CONFIRM))
-                if done and routes:
+                if isinstance(said, Marginals):
+                    routes = _independent([Route(k, answers[k]) for k in ROUTES if k in answers])
+                    if any(_vouches(route, policy.good) for route in routes):
+                        more = max(policy.confirm * took, policy.least_confirm)
+                        settled = min(settled, took + more)
                     yield Found(tuple(routes), combine(routes), dict(missing))
                 if took >= settled:
                     work.stop()
         finally:
             work.stop()  # whoever stops asking ends the routes too
-    if not routes:
-        words = "; ".join(f"{name}: {why}" for name, why in missing.items())
-        short = any(isinstance(why, BudgetError) for why in missing.values())
-        kind = BudgetError if short else IcgiError
-        raise kind(f"no engine can answer this model within the budget: {words}")
+    if not answers:
+        yield _alone(model, budget, deadline, rng)
 
 
-def _run(
-    engine: Engine,
-    model: FactorGraph,
-    budget: Budget,
-    deadline: Deadline,
-    rng: Generator,
-    work: clock.Part,
-) -> Marginals:
-    with clock.part(of=work):
-        return engine(model, budget.until(deadline), rng)
+def _alone(model: FactorGraph, budget: Budget, deadline: Deadline, rng: Generator) -> Found:
+    """Answer of the first route that all of the memory is enough for."""
+    missing: dict[str, IcgiError] = {}
+    for name, engine in ROUTES.items():
+        try:
+            routes = [Route(name, engine()(model, budget.until(deadline), rng))]
+        except IcgiError as refusal:
+            missing[name] = refusal
+            continue
+        return Found(tuple(routes), combine(routes), missing)
+    words = "; ".join(f"{name}: {why}" for name, why in missing.items())
+    short = any(isinstance(why, BudgetError) for why in missing.values())
+    kind = BudgetError if short else IcgiError
+    raise kind(f"no engine can answer this model within the budget: {words}")
 
 
-def _take(
-    name: str, answer: Callable[[], Marginals], routes: list[Route], missing: dict[str, IcgiError]
-) -> None:
-    try:
-        routes.append(Route(name, answer()))
-    except IcgiError as refusal:
-        missing[name] = refusal
+def promising(
+    model: FactorGraph, found: Marginals | None, silent: bool, policy: Policy = POLICY
+) -> bool:
+    """Whether elimination, after its pilot, shows that more time may pay.
+
+    Its own error tells where it has found anything. Where it has been silent for long, the model
+    tells: lattices in the plane need small ranks however large they are, others too large ones.
+    """
+    if found is not None:
+        return found.status.trusted or estimated_error(found.std_error) <= policy.promising
+    free = int((model.cards > 1).sum())
+    if 2 * sum(len(scope) > 1 for scope in model.scopes) > policy.dense * free:
+        return False
+    if not silent:
+        return True
+    rules = ("smallest-front", "min-fill")  # the former finds the width of lattices
+    width = min(greedy_order(model, rule, seconds=ORDERING).width for rule in rules)
+    return width <= policy.plane * math.sqrt(free)
+
+
+def _turn_of_tempering(runs: "_Runs", pilot: Deadline) -> bool:
+    """At once where there are several processors, else when elimination has had its pilot."""
+    return _cores() > 1 or pilot.passed or "ttve" not in runs.alive
+
+
+def _cores() -> int:
+    """Processors that this process may use, which can be fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+Said = tuple[str, Marginals | IcgiError | None]  # None: the run has ended, or there is no news
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Runs:
+    """Routes under way, each in a part of the work that can be stopped by itself."""
+
+    model: FactorGraph
+    budget: Budget
+    pool: ThreadPoolExecutor
+    work: clock.Part
+    parts: dict[str, clock.Part] = field(default_factory=dict)
+    jobs: dict[str, Future[None]] = field(default_factory=dict)
+    alive: set[str] = field(default_factory=set)
+    queue: SimpleQueue[Said] = field(default_factory=SimpleQueue)
+
+    def start(self, name: str, deadline: Deadline, rng: Generator) -> None:
+        """Let a route begin."""
+        self.parts[name] = clock.Part(self.work)
+        self.alive.add(name)
+        self.jobs[name] = self.pool.submit(self._run, name, deadline, rng)
+
+    def going(self, name: str) -> bool:
+        """Whether a route runs and has not been asked to stop."""
+        return name in self.alive and not self.parts[name].stopped
+
+    def next(self) -> Said:
+        """The next thing that a route says, or nothing for a while."""
+        try:
+            name, said = self.queue.get(timeout=LOOK)
+        except Empty:
+            return "", None
+        if said is None:
+            self.alive.discard(name)
+            self.jobs[name].result()  # errors of the program, not of the question
+        return name, said
+
+    def _run(self, name: str, deadline: Deadline, rng: Generator) -> None:
+        memory = int(MEMORY[name] * self.budget.table_bytes)
+        engine = ROUTES[name]()
+        try:
+            with clock.part(of=self.parts[name]):
+                given = replace(self.budget.until(deadline), table_bytes=memory)
+                if isinstance(engine, Improving):
+                    for answer in engine.answers(self.model, given, rng):
+                        self.queue.put((name, answer))
+                else:
+                    self.queue.put((name, engine(self.model, given, rng)))
+        except IcgiError as refusal:
+            self.queue.put((name, refusal))
+        finally:
+            self.queue.put((name, None))
 
 
 def _independent(routes: list[Route]) -> list[Route]:
@@ -135,7 +229,7 @@ def _independent(routes: list[Route]) -> list[Route]:
     return [r for r in routes if (r not in same if others else r.name != "lbp")]
 
 
-def _vouches(route: Route) -> bool:
+def _vouches(route: Route, good: float) -> bool:
     """Whether a route vouches for errors so small that more time is not worth it."""
     stated = route.stated
-    return route.trusted and stated is not None and float(stated.mean()) <= GOOD
+    return route.trusted and stated is not None and float(stated.mean()) <= good

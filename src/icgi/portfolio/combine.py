@@ -17,6 +17,8 @@ from icgi.model.graph import FloatArray
 
 # Mean square distance that independent routes may be apart, in units of what they state.
 AGREE = 3.0
+# Distance of two routes, in units of theirs to a third, up to which they speak against that one.
+ALLIED = 0.5
 # Expected mean error up to which an answer that two routes support is called converged.
 SMALL = 0.01
 # Expected mean error beyond which a route is too rough to support or to contradict anything.
@@ -80,17 +82,22 @@ def distances(routes: Sequence[Route]) -> Mapping[tuple[int, int], FloatArray]:
     return found
 
 
-def hat(routes: Sequence[Route]) -> list[float | None]:
-    """Root mean square error of each route by the others' distances; None with fewer than three.
+def hat(routes: Sequence[Route], allied: float = math.inf) -> list[float | None]:
+    """Root mean square error of each route by the others' distances; None where they do not tell.
 
-    Of several pairs of others the median counts: one bad route spoils its own pairs only.
+    Only pairs count that are closer to each other than `allied` times their distances to the route:
+    of routes that are all apart each may be wrong. Of several pairs the median counts: one bad
+    route spoils its own only.
     """
     gaps = {pair: float(np.mean(gap**2)) for pair, gap in distances(routes).items()}
     found: list[float | None] = []
     for a in range(len(routes)):
         others = [b for b in range(len(routes)) if b != a]
         squares = [
-            (gaps[a, b] + gaps[a, c] - gaps[b, c]) / 2 for b in others for c in others if b < c
+            (gaps[a, b] + gaps[a, c] - gaps[b, c]) / 2
+            for b in others
+            for c in others
+            if b < c and gaps[b, c] <= allied**2 * min(gaps[a, b], gaps[a, c])
         ]
         found.append(math.sqrt(max(float(np.median(squares)), 0.0)) if squares else None)
     return found
@@ -103,7 +110,7 @@ def expected_errors(routes: Sequence[Route]) -> list[FloatArray]:
     stated one the error is what a route with one lets us see: √(D² − σ²), at least half of D; and
     σ where D is less than half of it, because then the two share their errors.
     """
-    gaps, seen = distances(routes), hat(routes)
+    gaps, seen = distances(routes), hat(routes, ALLIED)
     vouching = [k for k, route in enumerate(routes) if route.stated is not None]
     found = []
     for a, route in enumerate(routes):

@@ -1,0 +1,96 @@
+"""Who runs beside whom, and who is stopped: laws on routes that do nothing but watch the clock."""
+
+import time
+
+import numpy as np
+import pytest
+
+from icgi import clock
+from icgi.clock import Deadline
+from icgi.data.families import FAMILIES
+from icgi.errors import BudgetError
+from icgi.inference import Budget, Marginals, Status
+from icgi.portfolio import approximate
+from icgi.portfolio.approximate import POLICY, Policy, approximations, promising
+
+RNG = np.random.default_rng
+PLANE = FAMILIES["ea2d"].sample(RNG(0), L=12)
+CUBE = FAMILIES["ea3d"].sample(RNG(0), L=6)
+DENSE = FAMILIES["sk"].sample(RNG(0), n=40)
+
+
+def answer(error: float, status: Status = Status.BUDGET_SPENT) -> Marginals:
+    n = PLANE.n_variables
+    return Marginals(np.full((n, 2), 0.5), status, std_error=np.full((n, 2), error))
+
+
+class Watch:
+    """An engine that says something at once and then works until it is stopped."""
+
+    def __init__(self, first: Marginals) -> None:
+        self.first, self.began, self.spared = first, 0.0, 0.0
+
+    def answers(self, model, budget, rng):
+        self.began, deadline = clock.now(), budget.deadline()
+        yield self.first
+        while not deadline.passed:
+            time.sleep(0.01)
+        self.spared = deadline.at - clock.now()  # seconds that it was not given
+        yield self.first
+
+    def __call__(self, model, budget, rng):
+        *_, last = self.answers(model, budget, rng)
+        return last
+
+
+def watched(monkeypatch, elimination: float, cores: int, policy: Policy = POLICY) -> dict:
+    errors = {"lbp": 0.5, "ttve": elimination, "pt": 0.02}
+    routes = {name: Watch(answer(error)) for name, error in errors.items()}
+    made = {name: (lambda each=each: each) for name, each in routes.items()}
+    monkeypatch.setattr(approximate, "ROUTES", made)
+    monkeypatch.setattr(approximate, "_cores", lambda: cores)
+    *_, last = approximations(PLANE, Budget(), Deadline.after(2.0), RNG(0), policy)
+    assert {route.name for route in last.routes} == set(errors)
+    return routes
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_elimination_without_hope_leaves_the_time_to_tempering(cores: int, monkeypatch) -> None:
+    routes = watched(monkeypatch, 0.4, cores)
+    assert routes["ttve"].spared > 1.0
+    assert routes["pt"].spared < 0.1
+
+
+def test_elimination_with_hope_goes_on(monkeypatch) -> None:
+    assert watched(monkeypatch, 0.01, 2)["ttve"].spared < 0.1
+
+
+def test_on_one_processor_tempering_waits_for_the_pilot(monkeypatch) -> None:
+    policy = Policy(pilot=0.25)
+    alone, beside = (watched(monkeypatch, 0.4, cores, policy) for cores in (1, 2))
+    began = [each["pt"].began - each["ttve"].began for each in (alone, beside)]
+    assert began[0] > 0.25 > began[1]
+
+
+def test_a_promise_is_a_small_error_or_a_model_that_needs_small_ranks() -> None:
+    assert promising(CUBE, answer(0.4, Status.CONVERGED), silent=False)
+    assert promising(CUBE, answer(0.05), silent=True)
+    assert not promising(PLANE, answer(0.4), silent=False)
+    for model, soon, late in ((PLANE, True, True), (CUBE, True, False), (DENSE, False, False)):
+        assert promising(model, None, silent=False) is soon
+        assert promising(model, None, silent=True) is late
+
+
+def test_who_is_refused_beside_the_others_is_asked_alone(monkeypatch) -> None:
+    class Hungry(Watch):
+        def answers(self, model, budget, rng):
+            if budget.table_bytes < 1000:
+                raise BudgetError("1000 bytes, please")
+            yield self.first
+
+    made = {name: (lambda: Hungry(answer(0.1))) for name in ("lbp", "ttve", "pt")}
+    monkeypatch.setattr(approximate, "ROUTES", made)
+    budget, deadline = Budget(table_bytes=1000), Deadline.after(5.0)
+    assert len(list(approximations(PLANE, budget, deadline, RNG(0)))) == 1
+    with pytest.raises(BudgetError, match="please"):
+        list(approximations(PLANE, Budget(table_bytes=999), deadline, RNG(0)))
