@@ -49,14 +49,14 @@ def run_task(
     is over; `report` of every validation.
     """
     with Group() as group:
-        run = _Run(task, group, start)
+        run = Run(task, group, start)
         run.prepare(report)
         if (folder / "checkpoint.pt").exists():
             run.restore(folder / "checkpoint.pt")
         return _loop(run, folder, report, tick)
 
 
-def _loop(run: "_Run", folder: Path, report: Report, tick: Tick) -> Result:
+def _loop(run: "Run", folder: Path, report: Report, tick: Tick) -> Result:
     config, group = run.config, run.group
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
@@ -80,7 +80,7 @@ def _loop(run: "_Run", folder: Path, report: Report, tick: Tick) -> Result:
     return Result(run.best, run.history, run.step)
 
 
-def _write(run: "_Run", folder: Path) -> None:
+def _write(run: "Run", folder: Path) -> None:
     """Store the checkpoint, the best weights and the log; each replaces the last in one move."""
     (folder / "train.json").write_text(to_json(run.config))
     save_weights(folder / "weights.safetensors", run.best)
@@ -90,7 +90,7 @@ def _write(run: "_Run", folder: Path) -> None:
         file.writelines(json.dumps(line) + "\n" for line in run.history)
 
 
-class _Run:
+class Run:
     """Everything that changes during training."""
 
     def __init__(self, task: Task, group: Group, start: nn.Module | None) -> None:
@@ -158,6 +158,15 @@ class _Run:
         loss = self.steps[k]()
         self.step += 1
         return loss
+
+    def at_rate_zero(self, step: int) -> None:
+        """Do the work of a step that changes no weight, to see how long it takes."""
+        k = self.turns[step % len(self.turns)]
+        self.inputs[k].draw(step, 0.0)
+        self.rate.zero_()
+        for group in self.optimizer.param_groups if self.device.type != "cuda" else ():
+            group["lr"] = 0.0
+        self.steps[k]()
 
     def _update(self, k: int) -> Tensor:
         config = self.config

@@ -12,6 +12,7 @@ from icgi.train.examples import Examples
 from icgi.train.parallel import Group
 
 WHOLE = 4096  # models that are prepared at once
+CHECKED = 256  # models of a validation set that are answered at once
 
 
 class Task:
@@ -22,9 +23,14 @@ class Task:
     """
 
     def __init__(
-        self, config: TrainConfig, data: list[Examples], validation: list[Examples]
+        self,
+        config: TrainConfig,
+        data: list[Examples],
+        validation: list[Examples],
+        forms: list[Any] | None = None,
     ) -> None:
         self.config, self.data, self.validation = config, data, validation
+        self.forms = forms  # the data as the network reads them, where another task has made them
         self.device = data[0].reference.device
         made = network_class(config.network)
         self.recorded: bool = made.recorded  # type: ignore[attr-defined]
@@ -37,10 +43,12 @@ class Task:
     def batches(self, group: Group) -> list["Batches"]:
         """One source of batches for each bucket, this process's part of each."""
         made = self.network().to(self.device)
-        pairs = zip(self.config.buckets, self.data, strict=True)
+        if self.recorded and self.forms is None:
+            self.forms = [prepared_form(made, data) for data in self.data]
+        forms = self.forms or [None] * len(self.data)
         return [
-            Batches(self.config, bucket.batch or self.config.batch, data, group, made)
-            for bucket, data in pairs
+            Batches(self.config, bucket.batch or self.config.batch, data, form, group, made)
+            for bucket, data, form in zip(self.config.buckets, self.data, forms, strict=True)
         ]
 
     def loss(self, network: nn.Module, batch: "Batches", late: Tensor) -> Tensor:
@@ -59,20 +67,26 @@ class Task:
 
     def validate(self, network: nn.Module) -> list[float]:
         """MAE on every validation set; their geometric mean decides which weights are kept."""
-        return [float(graph_errors(network, part).mean()) for part in self.validation]
+        return [float(graph_errors(network, part, CHECKED).mean()) for part in self.validation]
 
 
 class Batches:
     """The batch of one bucket; arrays of networks that are recorded stay where they are."""
 
     def __init__(
-        self, config: TrainConfig, whole: int, data: Examples, group: Group, network: Any
+        self,
+        config: TrainConfig,
+        whole: int,
+        data: Examples,
+        form: Any,
+        group: Group,
+        network: Any,
     ) -> None:
         self.config, self.data, self.group, self.whole = config, data, group, whole
         self.network, self.dirichlet = network, network.dirichlet
         self.own = whole // group.count
         device = data.reference.device
-        self.form = prepared_form(network, data) if network.recorded else None
+        self.form = form
         self.index = torch.zeros(self.own, dtype=torch.long, device=device)
         shape = network.noise(self.own, data.reference.shape[1])
         self.draws = None
