@@ -155,6 +155,8 @@ def train(given: argparse.Namespace) -> None:
     parts = shares(jobs(given.groups, given.seeds, kept), given.processes)
     training_models(given.models, given.processes)
     validation_models(given.validation)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # the processes need it
     print(f"models are there after {time.time() - began:.0f} s", flush=True)
     running = []
     for k, part in enumerate(parts):
