@@ -1,9 +1,13 @@
+from itertools import islice
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import zoo
 from icgi.data.families import FAMILIES
+from icgi.data.jobs.processes import Processes
+from icgi.data.jobs.ray import Ray
 from icgi.data.labels import Labelling, label, label_set
 from icgi.data.sources import source
 from icgi.data.store import Identity, LabelledSet
@@ -13,6 +17,17 @@ from icgi.exact.junction_tree import JunctionTree
 # the standard error ends these, not the seconds, so that a busy machine changes nothing
 QUICK = Labelling(seconds=600.0, std_error=0.02)
 FORCED = Labelling(log2_table=2.0, seconds=600.0, std_error=0.02)  # nothing fits: sampling
+
+ROUGH = Labelling(seconds=600.0, std_error=0.3)  # the first run is always enough
+DYING = """
+import os, signal
+from icgi.data.labels import labelled as work
+
+def labelled(question, **settings):
+    if question.name == "g3":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work(question, **settings)
+"""
 
 
 def test_exact_where_the_tables_fit() -> None:
@@ -59,17 +74,15 @@ def test_a_run_resumes_where_it_was_stopped(tmp_path) -> None:
     class Stop(Exception):
         pass
 
-    def stop_after_three(identity, found, seen=[]) -> None:  # noqa: B006
-        seen.append(identity.name)
-        if len(seen) == 3:
-            raise Stop
+    def stop(identity, found) -> None:
+        raise Stop
 
     stored = small_set(tmp_path / "a")
     with pytest.raises(Stop):
-        label_set(stored, QUICK, done=stop_after_three)
-    assert len(LabelledSet(tmp_path / "a").labelled()) == 3
+        label_set(stored, QUICK, done=stop)
+    assert len(LabelledSet(tmp_path / "a").labelled()) == 1
     resumed = LabelledSet(tmp_path / "a")
-    assert label_set(resumed, QUICK) == 3
+    assert label_set(resumed, QUICK) == 5
     assert label_set(resumed, QUICK) == 0
     whole = small_set(tmp_path / "b")
     label_set(whole, QUICK)
@@ -77,13 +90,53 @@ def test_a_run_resumes_where_it_was_stopped(tmp_path) -> None:
         assert_array_equal(x.label.probs, y.label.probs)
 
 
+def glasses(folder) -> LabelledSet:
+    """Two glasses of each configuration of the paper's SK set at smoke scale."""
+    rows = list(islice(source("sk-paper", "smoke"), 6))
+    return LabelledSet.create(folder, rows, "glasses", {"source": "sk-paper"})
+
+
+def same_files(one: LabelledSet, two: LabelledSet) -> None:
+    """Every byte of models and marginals; answers but for the seconds that they took."""
+    names = [shard["file"] for kind in ("models", "marginals") for shard in one.manifest[kind]]
+    assert len(names) >= 2
+    for name in names:
+        assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes()
+    for a, b in zip(one.manifest["answers"], two.manifest["answers"], strict=True):
+        first, second = one.table("answers", a["file"]), two.table("answers", b["file"])
+        assert first.drop_columns("seconds").equals(second.drop_columns("seconds"))
+
+
+def test_processes_write_the_same_files(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("icgi.data.labels.SHARD", 2)  # several shards, whatever comes first
+    one, two = glasses(tmp_path / "a"), glasses(tmp_path / "b")
+    assert label_set(one, ROUGH) == 6
+    assert label_set(two, ROUGH, executor=Processes(2)) == 6
+    assert len(one.manifest["answers"]) == 3
+    same_files(one, two)
+
+
 @pytest.mark.slow
-def test_processes_give_the_same_labels(tmp_path) -> None:
-    one, two = small_set(tmp_path / "a"), small_set(tmp_path / "b")
-    label_set(one, QUICK)
-    label_set(two, QUICK, workers=2)
-    for x, y in zip(one, two, strict=True):
-        assert_array_equal(x.label.probs, y.label.probs)
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_ray_writes_the_same_files(tmp_path) -> None:
+    pytest.importorskip("ray")
+    one, two = glasses(tmp_path / "a"), glasses(tmp_path / "b")
+    label_set(one, ROUGH, executor=Processes(2))
+    label_set(two, ROUGH, executor=Ray())
+    same_files(one, two)
+
+
+def test_a_worker_that_dies_costs_its_instance_and_says_so(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("icgi.data.labels.WORK", "dying:labelled")
+    monkeypatch.syspath_prepend(tmp_path)  # workers inherit it
+    (tmp_path / "dying.py").write_text(DYING)
+    stored, reasons = small_set(tmp_path / "a"), {}
+    count = label_set(stored, QUICK, executor=Processes(2),
+                      done=lambda who, found: reasons.update({who.name: found}))  # fmt: skip
+    assert count == 5
+    assert "ended by itself" in reasons["g3"]
+    assert stored.labelled() == {f"g{k}" for k in range(6)} - {"g3"}
+    assert stored.verify() == []
 
 
 def test_presets_at_smoke_scale_keep_their_roles() -> None:

@@ -270,7 +270,7 @@ def test_a_torn_line_does_not_swallow_the_next(tmp_path) -> None:
 def test_a_swallowed_label_is_found_again(tmp_path) -> None:
     """A file that an earlier version wrote to behind a torn line."""
     stored = torn_set(tmp_path / "set")
-    pending.append(tmp_path / "set", "loop", some_label("loop"))
+    pending.append(tmp_path / "set", {"loop": some_label("loop")})
     assert stored.verify() == ["pending.jsonl: 1 torn or unsuitable lines"]
     assert stored.labelled() == {"chain", "loop"}
     stored.compact()
@@ -312,10 +312,10 @@ def test_pending_lines_of_any_shape_are_set_aside(tmp_path, line: str) -> None:
 
 def test_pending_labels_of_the_wrong_shape_are_set_aside(tmp_path) -> None:
     stored = zoo_set(tmp_path / "set")
-    pending.append(tmp_path / "set", "tree", some_label("chain"))
-    pending.append(tmp_path / "set", "nobody", some_label("chain"))
-    pending.append(tmp_path / "set", "chain", some_label("chain"))
-    pending.append(tmp_path / "set", "chain", some_label("chain"))
+    pending.append(tmp_path / "set", {"tree": some_label("chain")})
+    pending.append(tmp_path / "set", {"nobody": some_label("chain")})
+    pending.append(tmp_path / "set", {"chain": some_label("chain")})
+    pending.append(tmp_path / "set", {"chain": some_label("chain")})
     path = tmp_path / "set" / pending.NAME
     good = path.read_text().splitlines()[-1]
     spoilt = [good.replace("0.1", '"0.1"'), good.replace('"variable": 3', '"variable": 2')]

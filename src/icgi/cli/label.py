@@ -1,19 +1,16 @@
 """`icgi label`: reference marginals for a whole set, with their reliability."""
 
-import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from icgi.cli import options, output
+from icgi.cli.progress import Progress
 from icgi.errors import IcgiError
 
 if TYPE_CHECKING:
     from icgi.data.store import Identity, Label, LabelledSet
-
-FEWEST = 5  # instances before the time left is guessed
 
 
 def run(
@@ -45,10 +42,8 @@ def run(
         ),
     ] = 0.005,
     memory: options.Memory = "4G",
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", metavar="N", min=1, help="Processes.", show_default="processors"),
-    ] = None,
+    workers: options.Workers = None,
+    cluster: options.Cluster = None,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
@@ -58,36 +53,43 @@ def run(
     Nothing is left out because it is hard; its standard error is stored with it. Memory is shared
     out among the workers. A set has one writer at a time: a second run is refused.
     """
-    import os
-
     from icgi.extras import require_extra
 
     if scale not in ("smoke", "small", "paper"):
         raise typer.BadParameter("give smoke, small or paper", param_hint="--scale")
     require_extra("pyarrow.parquet", "data", "a labelled set")
+    from icgi.data.jobs.executors import executor
+    from icgi.data.jobs.job import processors
     from icgi.data.labels import Labelling, label_set
 
     stored = _open(source, out, scale, quiet)  # type: ignore[arg-type]
-    workers = workers or os.cpu_count() or 1
-    share = options.bytes_of(memory) // workers
+    share = options.bytes_of(memory) // (workers or processors())
     settings = Labelling(table_bytes=share, seconds=seconds, std_error=error)
+    failed: dict[str, str] = {}
+
+    def done(identity: "Identity", found: "Label | str") -> None:
+        watch.done()
+        if isinstance(found, str):
+            failed[identity.name] = found
+
     with stored.writing():
         for mended in stored.notes:
             output.warn(mended)
         left = len(stored) - len(stored.labelled())
         output.note(f"{stored.folder}: {len(stored)} instances, {left} without a label", quiet)
-        with _Progress(left, quiet) as watch:
+        with Progress(left, "instances", quiet) as watch:
             try:
-                count = label_set(stored, settings, seed, min(workers, max(left, 1)), watch.done)
+                place = executor(cluster, workers, left)
+                count = label_set(stored, settings, seed, place, done)
             except KeyboardInterrupt:
-                kept = f"{watch.count} labels are kept; the same command goes on from here"
-                output.note(kept, quiet)
+                kept = f"{watch.fresh - len(failed)} labels are kept"
+                output.note(f"{kept}; the same command goes on from here", quiet)
                 raise
     if not quiet:
         typer.echo(f"{stored.folder}: {count} labelled now, {len(stored.labelled())} in all")
-    if watch.failed:
-        listed = "\n".join(f"  {name}: {reason}" for name, reason in watch.failed.items())
-        raise IcgiError(f"{len(watch.failed)} instances have no label:\n{listed}")
+    if failed:
+        listed = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
+        raise IcgiError(f"{len(failed)} instances have no label:\n{listed}")
 
 
 def _open(
@@ -107,56 +109,3 @@ def _open(
     return LabelledSet.create(
         folder, find(source, scale), f"{source} ({scale})", {"source": source, "scale": scale}
     )
-
-
-class _Progress:
-    """A bar on a terminal, otherwise a line now and then.
-
-    Instances come in random order, so the mean pace so far is a fair guess at that to come.
-    """
-
-    def __init__(self, total: int, quiet: bool) -> None:
-        self.total, self.count, self.quiet = total, 0, quiet
-        self.failed: dict[str, str] = {}
-        self.began = self.last = time.monotonic()
-        self.bar: Any = None
-        if sys.stderr.isatty() and not quiet and total:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress
-
-            self.bar = Progress(
-                "{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[left]}",
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
-            self.task = self.bar.add_task("labelling", total=total, left="")
-
-    def __enter__(self) -> "_Progress":
-        if self.bar is not None:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def done(self, identity: "Identity", found: "Label | str") -> None:
-        """Count one instance; `found` is its label or why there is none."""
-        if isinstance(found, str):
-            self.failed[identity.name] = found
-        self.count += 1
-        if self.bar is not None:
-            method = "no label" if isinstance(found, str) else found.method
-            text = f"{identity.name} ({method})"
-            self.bar.update(self.task, advance=1, description=text[:50], left=self.left())
-        elif not self.quiet and time.monotonic() - self.last > 10:
-            self.last = time.monotonic()
-            output.note(f"{self.count} of {self.total}{self.left()}")
-
-    def left(self) -> str:
-        """Say how long the rest will take, once there is something to judge by."""
-        from icgi.units import readable_seconds
-
-        if self.count < min(FEWEST, self.total):
-            return ""
-        pace = (time.monotonic() - self.began) / self.count
-        return f", about {readable_seconds(pace * (self.total - self.count))} left"

@@ -1,21 +1,21 @@
 """Reference marginals: exact where the tables fit, tempering with a stated error elsewhere."""
 
 import math
-import multiprocessing
-import os
-import signal
-import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from icgi.approx.tap import ThoulessAndersonPalmer
 from icgi.clock import now
+from icgi.data.jobs.job import Job, Question, Result
+from icgi.data.jobs.run import Executor, Serial, arriving
 from icgi.data.store import SHARD, Identity, Label, LabelledSet
 from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.exact.forecast import forecast
@@ -125,55 +125,99 @@ def _tap_check(question: Conditioned, answer: Marginals, rng: Generator) -> dict
     return {"tap": float(np.abs(other.probs - answer.probs).sum(1).mean()), "tap_converged": 1.0}
 
 
-Found = tuple[Identity, Label | str]
-"""An instance with its label, or with the reason why there is none."""
+WORK = "icgi.data.labels:labelled"
+Found = Label | str
+"""A label, or the reason why there is none."""
+
+
+def labelled(
+    question: Question, name: str, seed: int, threads: int | None, settings: dict[str, Any]
+) -> Label:
+    """Work of a job: label of an instance, from a random stream of the seed and its name."""
+    _load_compiled_code()
+    stream = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    tempering = ParallelTempering(**settings["tempering"], threads=threads)
+    seconds = math.inf if settings["seconds"] is None else settings["seconds"]
+    made = Labelling(**{**settings, "tempering": tempering, "seconds": seconds})
+    return label(question.model, made, stream, question.evidence)
+
+
+@cache
+def _load_compiled_code() -> None:
+    """Sample a tiny model, so that the first instance does not pay for a worker's start."""
+    pair = FactorGraph(np.array([2, 2]), ((0, 1),), (np.array([[0.0, 1.0], [1.0, 0.5]]),))
+    ParallelTempering(threads=1)(pair, Budget(iterations=8), np.random.default_rng(0))
 
 
 def label_set(
     stored: LabelledSet,
     settings: Labelling,
     seed: int = 0,
-    workers: int = 0,
-    done: Callable[[Identity, Label | str], None] = lambda identity, found: None,
+    executor: Executor | None = None,
+    done: Callable[[Identity, Found], None] = lambda identity, found: None,
 ) -> int:
     """Label what has no label yet; returns how many. Stopping loses at most what is in flight.
 
-    Work is done by `workers` processes, or in this one if there are none.
-
-    Every instance has its own random stream, from the seed and its name, so labels do not depend
-    on the number of workers or on where a run was interrupted, unless the seconds end them. An
-    instance that no method can label is given to `done` with the reason, and tried again next time.
-    Nobody else can write to the set meanwhile.
+    Every instance has its own random stream, from the seed and its name, and labels are stored in
+    the order of the set: files depend neither on the executor nor on the number of workers, unless
+    the seconds end a label or the run is interrupted. An instance that no method can label, or
+    whose worker dies, is given to `done` with the reason, and tried again next time. Nobody else
+    can write to the set meanwhile.
     """
     with stored.writing():
-        return _label_all(stored, settings, seed, workers, done)
+        return _label_all(stored, settings, seed, executor or Serial(), done)
 
 
 def _label_all(
     stored: LabelledSet,
     settings: Labelling,
     seed: int,
-    workers: int,
-    done: Callable[[Identity, Label | str], None],
+    executor: Executor,
+    done: Callable[[Identity, Found], None],
 ) -> int:
-    stored.note_labelling({"seed": seed, **_described(settings)})
+    words = _described(settings)
+    stored.note_labelling({"seed": seed, **words})
+    stored.compact()  # what an interrupted run left
     finished = stored.labelled()
-    todo = (item for item in _shuffled(stored, seed) if item[0].name not in finished)
-    count = 0
-    try:
-        for identity, found in _run(todo, settings, seed, workers):
-            if isinstance(found, Label):
-                stored.append(identity.name, found)
-                count += 1
-                if count % SHARD == 0:
-                    stored.compact()
-            done(identity, found)
-    finally:
-        stored.compact()
+    asked: dict[str, Identity] = {}  # in the order of the run
+    threads = settings.tempering.threads if isinstance(executor, Serial) else 1
+
+    def todo() -> Iterator[tuple[Job, Question]]:
+        for identity, model in _shuffled(stored, seed):
+            if identity.name not in finished:
+                asked[identity.name] = identity
+                question = Question(identity.name, model, identity.evidence)
+                own = {"name": identity.name, "seed": seed, "threads": threads, "settings": words}
+                size = sum(table.size for table in model.log_tables).bit_length()
+                yield Job(WORK, question.digest, own, f"{identity.family} {size}"), question
+
+    count = compacted = 0
+    arrived: set[str] = set()
+    with closing(arriving(todo(), executor)) as incoming:
+        try:
+            for results in incoming:
+                found = [(r.job.settings["name"], _found(r)) for r in results]
+                labels = {name: label for name, label in found if isinstance(label, Label)}
+                stored.append_all(labels)
+                count += len(labels)
+                arrived.update(name for name, _ in found)
+                for name, each in found:
+                    done(asked[name], each)
+                while len(order := list(islice(asked, compacted, compacted + SHARD))) == SHARD:
+                    if not arrived.issuperset(order):
+                        break
+                    stored.compact(order)
+                    compacted += SHARD
+        finally:
+            stored.compact(list(islice(asked, compacted, None)))
     return count
 
 
-def _described(settings: Labelling) -> dict[str, object]:
+def _found(result: Result) -> Found:
+    return result.value if isinstance(result.value, Label) else str(result.record["message"])
+
+
+def _described(settings: Labelling) -> dict[str, Any]:
     """Settings as JSON can hold them; threads do not matter to the answer."""
     words = asdict(settings)
     words["tempering"].pop("threads")
@@ -187,65 +231,3 @@ def _shuffled(stored: LabelledSet, seed: int) -> Iterator[tuple[Identity, Factor
     for part in stored.shards():
         for k in rng.permutation(len(part)):
             yield part[k]
-
-
-def _run(
-    todo: Iterable[tuple[Identity, FactorGraph]], settings: Labelling, seed: int, workers: int
-) -> Iterator[Found]:
-    if workers < 1:
-        for identity, model in todo:
-            yield identity, _one(model, settings, seed, identity)
-        return
-    alone = replace(settings, tempering=replace(settings.tempering, threads=1))
-    context = multiprocessing.get_context("spawn")  # threads and fork do not mix
-    others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_follow) as pool:
-        waiting: dict[Future[Label | str], Identity] = {}
-        queue = iter(todo)
-        try:
-            while True:
-                while len(waiting) < 2 * workers and (item := next(queue, None)) is not None:
-                    identity, model = item
-                    waiting[pool.submit(_one, model, alone, seed, identity)] = identity
-                if not waiting:
-                    return
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                    yield waiting.pop(future), future.result()
-        except BrokenProcessPool as error:
-            raise IcgiError(
-                "a worker process ended by itself, most likely for lack of memory; what was "
-                "labelled is kept: run again with fewer workers or less memory"
-            ) from error
-        finally:
-            if waiting:  # interrupted: nobody wants what is in flight
-                for child in set(multiprocessing.active_children()) - others:
-                    child.terminate()
-                pool.shutdown(cancel_futures=True)
-
-
-def _follow() -> None:
-    """Make a worker leave interrupts to its parent, and end when the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-    _load_compiled_code()
-
-
-def _load_compiled_code() -> None:
-    """Sample a tiny model, so that the first instance does not pay for a worker's start."""
-    pair = FactorGraph(np.array([2, 2]), ((0, 1),), (np.array([[0.0, 1.0], [1.0, 0.5]]),))
-    ParallelTempering(threads=1)(pair, Budget(iterations=8), np.random.default_rng(0))
-
-
-def _one(model: FactorGraph, settings: Labelling, seed: int, identity: Identity) -> Label | str:
-    stream = np.random.default_rng([seed, zlib.crc32(identity.name.encode())])
-    try:
-        return label(model, settings, stream, identity.evidence)
-    except IcgiError as reason:
-        return str(reason)

@@ -6,7 +6,7 @@ before the next line is written, so it never swallows another.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,26 +73,44 @@ def size(folder: Path) -> int:
         return 0
 
 
-def append(folder: Path, name: str, label: Label) -> None:
-    """Add one label; it is on the disk after this call, or the file is as it was before."""
-    line = json.dumps([answer_row(name, label), marginal_rows(name, label)]).encode() + b"\n"
-    path = folder / NAME
+def append(folder: Path, labels: Mapping[str, Label]) -> None:
+    """Add labels; they are on the disk after this call, or the file is as it was before."""
+    texts = [
+        json.dumps([answer_row(name, label), marginal_rows(name, label)]).encode() + b"\n"
+        for name, label in labels.items()
+    ]
+    text, path = b"".join(texts), folder / NAME
+    if not text:
+        return
     try:
         with path.open("ab", buffering=0) as file:  # closing a buffer would try once more
             before = file.seek(0, os.SEEK_END)
             try:
-                while line:
-                    line = line[file.write(line) :]
+                while text:
+                    text = text[file.write(text) :]
                 os.fsync(file.fileno())
             except OSError:
                 with suppress(OSError):
                     os.ftruncate(file.fileno(), before)
                 raise
     except OSError as error:
+        whose = ", ".join(labels) if len(labels) < 4 else f"{len(labels)} instances"
         raise IcgiError(
-            f"the label of {name} could not be written to {path} ({error.strerror}); all earlier "
+            f"the label of {whose} could not be written to {path} ({error.strerror}); all earlier "
             "ones are kept: make room and run again"
         ) from error
+
+
+def remove(folder: Path, names: Collection[str]) -> None:
+    """Take out labels that are in a shard; where that fails they are passed over when read."""
+    journal, path = read(folder), folder / NAME
+    pairs = zip(journal.entries, journal.lines, strict=True)
+    left = [line for (answer, _), line in pairs if answer["instance"] not in names]
+    with suppress(OSError):
+        if left:
+            _rewrite(path, left)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def mend(folder: Path, variables: Mapping[str, int]) -> list[str]:
@@ -100,19 +118,13 @@ def mend(folder: Path, variables: Mapping[str, int]) -> list[str]:
     journal = read(folder, variables)
     if journal.clean:
         return []
-    path, draft = folder / NAME, folder / f"{NAME}.partial"
+    path = folder / NAME
     try:
         if journal.torn:
             with (folder / TORN).open("ab") as aside:
                 aside.write(b"".join(rest + b"\n" for rest in journal.torn))
-        with draft.open("wb") as file:
-            file.write(b"".join(line + b"\n" for line in journal.lines))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        _rewrite(path, journal.lines)
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
         raise IcgiError(
             f"{path} has damaged lines and could not be mended ({error.strerror}); nothing was "
             "changed: make room and run again"
@@ -126,6 +138,21 @@ def mend(folder: Path, variables: Mapping[str, int]) -> list[str]:
     if journal.doubled:
         notes.append(f"{path} had {journal.doubled} labels twice; the first ones were kept")
     return notes
+
+
+def _rewrite(path: Path, lines: Iterable[bytes]) -> None:
+    """Replace the lines of the file; on failure it is as it was."""
+    draft = path.with_name(f"{NAME}.partial")
+    try:
+        with draft.open("wb") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
 
 
 def _parse(line: bytes, variables: Mapping[str, int] | None) -> tuple[Entry | None, bytes, bytes]:

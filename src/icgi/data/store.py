@@ -180,29 +180,34 @@ class LabelledSet:
 
     def append(self, name: str, label: Label) -> None:
         """Add one answer; it survives whatever happens after this call."""
-        with self.writing():
-            pending.append(self.folder, name, label)
+        self.append_all({name: label})
 
-    def compact(self) -> None:
-        """Move pending answers into shards; on failure they stay pending."""
+    def append_all(self, labels: Mapping[str, Label]) -> None:
+        """Add answers by the names of their instances, all at once."""
         with self.writing():
-            entries = self._pending()
-            if not entries:
-                return
-            number = len(self.manifest["answers"])
-            answers = [answer for answer, _ in entries]
-            marginals = [row for _, rows in entries for row in rows]
-            manifest = dict(self.manifest)
-            manifest["answers"] = [
-                *manifest["answers"], _write_shard(self.folder, "answers", number, answers)
-            ]  # fmt: skip
-            manifest["marginals"] = [
-                *manifest["marginals"], _write_shard(self.folder, "marginals", number, marginals)
-            ]  # fmt: skip
-            _write_manifest(self.folder, manifest)
-            self.manifest = manifest
-            with suppress(OSError):  # what is in a shard is no longer taken from there
-                (self.folder / pending.NAME).unlink()
+            pending.append(self.folder, labels)
+
+    def compact(self, names: Sequence[str] | None = None) -> None:
+        """Move pending answers into shards, those named in that order; on failure they stay."""
+        with self.writing():
+            waiting = {entry[0]["instance"]: entry for entry in self._pending()}
+            order = list(waiting) if names is None else [n for n in names if n in waiting]
+            for at in range(0, len(order), SHARD):
+                self._add_shard([waiting[name] for name in order[at : at + SHARD]])
+            if order:
+                pending.remove(self.folder, set(order))
+
+    def _add_shard(self, entries: Sequence[pending.Entry]) -> None:
+        number = len(self.manifest["answers"])
+        rows = {
+            "answers": [answer for answer, _ in entries],
+            "marginals": [row for _, own in entries for row in own],
+        }
+        manifest = dict(self.manifest)
+        for kind, own in rows.items():
+            manifest[kind] = [*manifest[kind], _write_shard(self.folder, kind, number, own)]
+        _write_manifest(self.folder, manifest)
+        self.manifest = manifest
 
     def answers(self) -> list[dict[str, Any]]:
         """One row per answer: instance, method, log Z, reliability."""

@@ -2,7 +2,8 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Protocol
 
 from icgi.data.jobs.grouping import Grouping
@@ -40,6 +41,24 @@ class Serial:
                 yield found
 
 
+def arriving(todo: Iterable[tuple[Job, Question]], executor: Executor) -> Generator[list[Result]]:
+    """Results of all jobs as they come, for those who keep them in a form of their own.
+
+    Closing the iterator ends all work.
+    """
+    grouping = Grouping(todo)
+    incoming = executor.results(grouping)
+    try:
+        for results in incoming:
+            for result in results:
+                grouping.learn(result)
+            yield results
+    finally:
+        close = getattr(incoming, "close", None)
+        if close is not None:
+            close()
+
+
 def run_jobs(
     todo: Iterable[tuple[Job, Question, Line]],
     manifest: Manifest,
@@ -71,13 +90,10 @@ def run_jobs(
                     yield job, question
 
         def take(result: Result) -> list[Line]:
-            grouping.learn(result)
             key = result.job.key
             line = finished[key] = {"key": key, **result.record}
             return [{**line, **about} for about in words.pop(key)]
 
-        grouping = Grouping(fresh())
-        incoming = executor.results(grouping)
         count = 0
         untold: deque[tuple[Callable[[Line], None], Line]] = deque()
 
@@ -86,22 +102,20 @@ def run_jobs(
                 say, line = untold.popleft()
                 say(line)
 
-        try:
-            for results in incoming:
-                lines = [take(result) for result in results]
-                for first, *twins in lines:
-                    untold.append((done, first))
-                    untold.extend((known, twin) for twin in twins)
-                try:
-                    manifest.append(first for first, *_ in lines)
-                except IcgiError:
-                    untold.clear()
-                    raise
-                count += len(lines)
-                tell()
-        finally:
-            tell()  # an interrupt may come between writing a line and saying so
-            close = getattr(incoming, "close", None)
-            if close is not None:
-                close()
+        with closing(arriving(fresh(), executor)) as incoming:
+            try:
+                for results in incoming:
+                    lines = [take(result) for result in results]
+                    for first, *twins in lines:
+                        untold.append((done, first))
+                        untold.extend((known, twin) for twin in twins)
+                    try:
+                        manifest.append(first for first, *_ in lines)
+                    except IcgiError:
+                        untold.clear()
+                        raise
+                    count += len(lines)
+                    tell()
+            finally:
+                tell()  # an interrupt may come between writing a line and saying so
         return count
