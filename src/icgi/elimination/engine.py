@@ -295,7 +295,7 @@ class TensorTrainElimination:
                     break
                 if kept is None and len(done) == 1 and self.escalate:  # a first word, unchecked
                     unchecked = replace(self, halving=False, samples=0)
-                    yield unchecked._answer(reduced, pots, tried, clock, rng)
+                    yield unchecked._answer(reduced, pots, tried, clock, clock.deadline, rng)
             if not done:
                 if kept is not None:  # again, now that the time is over
                     yield kept
