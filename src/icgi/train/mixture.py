@@ -85,7 +85,8 @@ def _sparse(rng: Generator, limits: Limits, beta: float, field: float) -> Factor
 
 def _strip(rng: Generator, limits: Limits, beta: float, field: float) -> FactorGraph:
     rows = int(rng.integers(3, 7))
-    columns = int(rng.integers(-(-limits.smallest // rows), limits.largest // rows + 1))
+    most = limits.largest // rows
+    columns = int(rng.integers(min(-(-limits.smallest // rows), most), most + 1))
     return _lattice(rng, (rows, columns), beta, field)
 
 
