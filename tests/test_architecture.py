@@ -18,6 +18,7 @@ BELOW = {
     "model": {"errors", "wording", "extras", "randomness", "clock", "kernels", "units"},
     "inference": {"model", "errors", "clock"},
     "arrays": {"inference", "model", "errors"},
+    "chained": {"inference", "model", "errors", "clock", "units"},
     "tt": {"errors", "kernels"},
 }
 FOUNDATION = {
@@ -29,12 +30,12 @@ BELOW |= {room: FOUNDATION for room in ROOMS}
 BELOW["elimination"] = FOUNDATION | {"tt"}
 BELOW["neural"] = FOUNDATION | {"tt", "exact"}
 ENGINE_ROOMS = ROOMS | {"elimination", "neural", "tt"}
-BELOW["portfolio"] = FOUNDATION | ENGINE_ROOMS
+BELOW["portfolio"] = FOUNDATION | ENGINE_ROOMS | {"chained"}
 BELOW["engines"] = FOUNDATION | ENGINE_ROOMS | {"portfolio"}
 BELOW["metrics"] = {"errors", "model"}
 BELOW["display"] = FOUNDATION | {"engines"}
 BELOW["lookup"] = {"model", "errors", "wording"}
-BELOW["joint"] = FOUNDATION | {"lookup"}
+BELOW["joint"] = FOUNDATION | {"lookup", "chained"}
 BELOW["answer"] = FOUNDATION | {"display", "lookup", "joint"}
 BELOW["batch"] = BELOW["engines"] | {"engines", "answer"}
 BELOW["data"] = BELOW["engines"] | {"engines", "metrics", "extras", "answer"}

@@ -48,7 +48,7 @@ def test_the_readme_is_short_and_its_example_runs() -> None:
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
 def test_python_in_the_docs_compiles(page: Path) -> None:
-    """Guides are run by test_guides and queries/test_two_guides; start.md is, too."""
+    """Guides are run by test_guides; start.md is, too."""
     if page.parent.name != "reference":  # signatures, made from the source
         for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S):
             compile(block, str(page), "exec")

@@ -96,14 +96,8 @@ class Answer:
 
         Of a Dirichlet α it is √(p (1 − p) / (α₀ + 1)), p = α / α₀.
         """
-        found = self.marginals
-        if found.std_error is not None or found.concentration is None:
-            return found.std_error
-        total = found.concentration.sum(1, keepdims=True)
-        p = found.concentration / np.maximum(total, 1e-300)
-        error: FloatArray = np.sqrt(p * (1 - p) / (total + 1))
-        error.flags.writeable = False
-        return error
+        errors = self.marginals.errors
+        return None if errors is None else _locked(errors)
 
     def __len__(self) -> int:
         return self.model.n_variables

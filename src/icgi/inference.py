@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -40,6 +40,11 @@ class Status(enum.Enum):
     def advice(self) -> str:
         """What to do with, or about, an answer of this status."""
         return _ADVICE[self]
+
+    @staticmethod
+    def worst(found: "Iterable[Status]") -> "Status":
+        """Least of several statuses, which is that of what is computed from all of them."""
+        return max(found, key=tuple(Status).index)
 
 
 _ADVICE = {
@@ -101,6 +106,18 @@ class Marginals:
     pairs: Mapping[tuple[int, int], FloatArray] | None = None  # joint tables of pairs, if computed
     stats: Mapping[str, float] = field(default_factory=dict)  # sweeps, residual, width, …
     note: str = ""  # how it was obtained and what speaks for it, in words, where that says more
+
+    @property
+    def errors(self) -> FloatArray | None:
+        """Standard error of every probability, n k, where the engine knows its error.
+
+        Of a Dirichlet α it is √(p (1 − p) / (α₀ + 1)), p = α / α₀.
+        """
+        if self.std_error is not None or self.concentration is None:
+            return self.std_error
+        total = self.concentration.sum(1, keepdims=True)
+        p = self.concentration / np.maximum(total, 1e-300)
+        return np.asarray(np.sqrt(p * (1 - p) / (total + 1)))
 
 
 class Engine(Protocol):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from icgi.chained import chained_joints
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
 from icgi.inference import (
     EXACT_RESOLUTION,
@@ -188,12 +189,7 @@ def infer_joints(
     small, log_scale = shifted(conditioned.model, extent)
     free = [tuple(i for i in scope if small.cards[i] > 1) for scope in scopes]
     wanted = tuple(dict.fromkeys(scope for scope in free if scope))
-    if not isinstance(engine, Joints):
-        raise UnsupportedModelError(
-            f"joint marginals are not available from this engine ({engine!r}); use jt (exact), "
-            "ttve, pt, or lbp, trbp or gbp for the variables of one factor"
-        )
-    found = engine.joints(small, wanted, budget.until(deadline), rng)
+    found = _asked_for(small, wanted, engine, budget.until(deadline), rng)
     precision = resolution(extent)
     if found.status is Status.EXACT and precision > EXACT_RESOLUTION:
         status = Status.DIVERGED if precision > UNUSABLE_RESOLUTION else Status.CONVERGED
@@ -214,6 +210,19 @@ def infer_joints(
         std_errors=None if found.std_errors is None else whole(found.std_errors, 0.0),
         log_z=None if found.log_z is None else found.log_z + log_scale,
     )
+
+
+def _asked_for(
+    model: FactorGraph, scopes: Sequence[Scope], engine: Engine, budget: Budget, rng: Generator
+) -> JointTables:
+    """Joint marginals as the engine knows them; those that it does not know, by conditioning."""
+    deadline = budget.deadline()
+    if isinstance(engine, Joints):
+        try:
+            return engine.joints(model, scopes, budget, rng)
+        except UnsupportedModelError:  # variables that no factor or region has together
+            pass
+    return chained_joints(model, scopes, engine, budget.until(deadline), rng)
 
 
 def _lifted(

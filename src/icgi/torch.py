@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from icgi.engines import parse_engine
-from icgi.errors import IcgiError, ModelFormatError
+from icgi.errors import IcgiError, ModelFormatError, UnsupportedModelError
 from icgi.extras import require_extra
-from icgi.inference import Budget, Engine
+from icgi.inference import Budget, Engine, Joints
 from icgi.joint import infer_joints
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.randomness import generator
@@ -83,6 +83,11 @@ class _Question:
         """Return log Z of every model b, and the marginals b … of every factor."""
         count = int(np.prod(self.batch))
         engine, rng = self.engine, generator(self.seed)
+        if not isinstance(engine, Joints):
+            raise UnsupportedModelError(
+                f"gradients are not available from this engine ({engine!r}): it has no marginals "
+                "of factors; use jt, exact or enumerate, or lbp, trbp or gbp"
+            )
         values = np.empty(count)
         marginals = [np.empty_like(table) for table in tables]
         wanted = [scope for scope in self.scopes if scope]

@@ -128,11 +128,6 @@ def test_beliefs_of_factors_agree_with_the_marginals_on_loops() -> None:
             assert_allclose(table.sum(other), probs[i, : model.cards[i]], atol=1e-5)
 
 
-def test_belief_propagation_refuses_variables_without_a_common_factor() -> None:
-    with pytest.raises(icgi.UnsupportedModelError, match="no factor has 0, 3 together"):
-        ask("lbp", zoo.MODELS["chain"], [(0, 3)])
-
-
 @pytest.mark.parametrize("engine", ["trbp", "gbp", "gbp:regions=join-graph", "lbp"])
 @pytest.mark.parametrize("name", [*zoo.TREES, "zeros"])
 def test_factors_have_exact_joints_where_the_engine_is_exact(engine: str, name: str) -> None:
@@ -162,19 +157,61 @@ def test_joints_agree_with_the_marginals_of_their_engine(engine: str, name: str)
 def test_joints_of_a_junction_tree_of_clusters_are_exact_beyond_factors() -> None:
     model = zoo.MODELS["grid-3x3"]
     scope = (1, 3)  # in one cluster, in no factor
-    with pytest.raises(icgi.UnsupportedModelError, match="no region has 0, 8 together"):
-        ask("gbp", model, [(0, 8)])
-    with pytest.raises(icgi.UnsupportedModelError, match="no factor has 1, 3 together"):
-        ask("trbp", model, [scope])
+    assert "by conditioning" in ask("gbp", model, [(0, 8)]).note
+    assert "by conditioning" in ask("trbp", model, [scope]).note
     square = ask("gbp:regions=clusters,ibound=8", model, [scope])
     assert square.status is icgi.Status.EXACT
     assert_allclose(square.tables[0], by_enumeration(model, scope), atol=1e-9)
 
 
-@pytest.mark.parametrize("engine", ["mf", "tap", "pa", "icgi"])
-def test_other_engines_say_that_they_have_no_joints(engine: str) -> None:
-    with pytest.raises(icgi.UnsupportedModelError, match="not available from this engine"):
-        ask(engine, zoo.MODELS["chain"], [(0, 1)])
+@pytest.mark.parametrize("name", zoo.TREES)
+@pytest.mark.parametrize("engine", ["lbp", "icgi"])
+def test_other_joints_come_by_conditioning(engine: str, name: str) -> None:
+    """Variables of no common factor, and engines without joints: both are exact on trees."""
+    model = zoo.MODELS[name]
+    scopes = [s for s in all_scopes(model) if s[0] <= s[-1]][:12]
+    found = ask(engine, model, scopes)
+    for scope, table in zip(scopes, found.tables, strict=True):
+        assert_allclose(table, by_enumeration(model, scope), atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["pa", "icgi:paper"])
+def test_errors_of_conditioning_are_those_of_its_products(engine: str) -> None:
+    model = zoo.MODELS["grid-3x3"]
+    scopes = [(0, 8), (1, 3, 5), (4, 2)]
+    found = ask(engine, model, scopes)
+    assert found.std_errors is not None
+    for scope, table, error in zip(scopes, found.tables, found.std_errors, strict=True):
+        expected = by_enumeration(model, scope)
+        assert table.sum() == pytest.approx(1.0)
+        assert (error > 0).all()
+        assert error.max() < 0.1
+        assert (np.abs(table - expected) <= 5 * error).all()
+
+
+def test_conditioning_asks_each_question_once_and_leaves_out_what_is_impossible() -> None:
+    model = zoo.MODELS["zeros"]
+    asked = []
+
+    class Counting:
+        def __call__(self, model, budget, rng):
+            asked.append(model)
+            return parse_engine("jt")(model, budget, rng)
+
+    scopes = [s for s in all_scopes(model, 2) if len(s) == 2]
+    rng = np.random.default_rng(0)
+    found = infer_joints(model, {}, scopes, Counting(), zoo.BUDGET, rng)
+    assert found.status is icgi.Status.EXACT
+    assert found.std_errors is None
+    assert len(asked) <= 1 + int(model.cards.sum())
+    for scope, table in zip(scopes, found.tables, strict=True):
+        assert_allclose(table, by_enumeration(model, scope), atol=1e-12)
+
+
+def test_too_many_conditions_are_refused_before_any_is_asked() -> None:
+    model = icgi.from_ising(np.zeros((20, 20)))
+    with pytest.raises(icgi.BudgetError, match="32,767 answers"):
+        ask("mf", model, [tuple(range(15))])
 
 
 def test_a_joint_beyond_the_memory_is_refused_with_its_size() -> None:
@@ -198,4 +235,4 @@ def test_hidden_structure_is_used_by_conditioning() -> None:
     by_conditions = infer_joints(model, evidence, scopes, parse_engine("exact"), small, rng)
     for a, b in zip(exact.tables, by_conditions.tables, strict=True):
         assert_allclose(a, b, atol=1e-9)
-    assert by_conditions.note == "by conditioning"
+    assert by_conditions.note == "by conditioning: 11 answers"

@@ -98,6 +98,27 @@ def test_each_removed_observation_is_what_a_question_without_it_says() -> None:
     assert explained.std_error == 0.0
 
 
+def test_soft_evidence_and_exclusions_are_removed_as_well() -> None:
+    model = zoo.MODELS["mixed-cards"]
+    observed, weights, excluded = {0: 1}, {3: np.arange(1.0, 1 + model.cards[3])}, {1: (0,)}
+    explained = icgi.explain(model, observed, 2, engine="jt", likelihood=weights, exclude=excluded)
+    kinds = {}
+    for removal in explained.removals:
+        parts = {"observed": observed, "likely": weights, "excluded": excluded}
+        parts[removal.kind] = {}
+        expected = icgi.marginals(
+            model, parts["observed"], "enumerate",
+            likelihood=parts["likely"], exclude=parts["excluded"],
+        )[2]  # fmt: skip
+        assert_allclose(removal.probs, expected, atol=1e-12)
+        kinds[removal.kind] = removal.variable, removal.state
+    assert kinds == {"observed": (0, 1), "likely": (3, None), "excluded": (1, None)}
+    everything = icgi.marginals(model, observed, "enumerate", likelihood=weights, exclude=excluded)
+    assert_allclose(explained.probs, everything[2], atol=1e-12)
+    assert_allclose(explained.prior, icgi.marginals(model, None, "enumerate")[2], atol=1e-12)
+    assert {row["kind"] for row in explained.to_dict()["removed"]} == set(kinds)
+
+
 def test_an_observation_that_separation_makes_irrelevant_changes_nothing() -> None:
     model = zoo.MODELS["chain"]
     explained = icgi.explain(model, {2: 1, 4: 0}, 0, engine="jt")

@@ -120,3 +120,18 @@ def test_explanations_and_samples_on_the_command_line(tmp_path, monkeypatch) -> 
     rows = [line.split(",") for line in said.stdout.splitlines()[1:]]
     assert {row[1] for row in rows} <= {"1", "3"}
     assert {row[3] for row in rows} <= {"0", "1"}
+    said = CliRunner().invoke(app, ["explain", "model.json", "--target", "2", *soft, "--json"])
+    assert said.exit_code == 0, said.stderr
+    found = json.loads(said.stdout)
+    assert_allclose(list(found["with_evidence"].values()), p.sum((0, 1, 3)), atol=1e-12)
+    assert [row["kind"] for row in found["removed"]].count("likely") == 2
+
+
+def test_a_scan_does_not_drop_soft_evidence_in_silence(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    icgi.save(weighted()[0], "model.json")
+    (tmp_path / "seen.json").write_text('{"observe": {"0": 1}, "likely": {"2": {"0": 1, "1": 3}}}')
+    words = ["scan", "model.json", "--beta", "1", "-e", "seen.json"]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 1
+    assert "a scan takes observations only" in said.stderr

@@ -19,7 +19,7 @@ from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.inference import Status
 from icgi.web import drawing, elimination, questions
 from icgi.web.component import STATIC, bundle
-from icgi.web.guard import Door, Guard
+from icgi.web.guard import Access, Guard
 from icgi.web.limits import predicted_bytes
 from icgi.web.payload import ENGINE_WORDS, answer_facts, engine_name, guarantee, trust
 from icgi.web.questions import Question
@@ -127,7 +127,7 @@ def test_what_cannot_be_drawn_says_why() -> None:
 
 @pytest.mark.parametrize("variables", [["visit"], ["visit", "visit"], []])
 def test_a_joint_needs_different_variables(variables) -> None:
-    with pytest.raises(IcgiError, match="two or more"):
+    with pytest.raises(IcgiError, match=r"two or more|each once"):
         questions.joint(asia(), Question(), variables)
 
 
@@ -222,7 +222,7 @@ def test_a_body_that_trickles_in_or_goes_on_is_refused(piece) -> None:
         sent.append(message)
 
     sent: list[dict] = []
-    guard = Guard(app, Door(body_seconds=0.3), lambda path: 100)
+    guard = Guard(app, Access(body_seconds=0.3), lambda path: 100)
     scope = {"type": "http", "path": "/", "method": "POST", "query_string": b"",
              "headers": [(b"host", b"localhost")]}  # fmt: skip
     asyncio.run(guard(scope, trickle, keep))

@@ -12,7 +12,7 @@ from web_models import LIMITS, asia, served
 import icgi
 from icgi.model.graph import state_names
 from icgi.web.app import create_app
-from icgi.web.guard import Door
+from icgi.web.guard import Access
 from icgi.web.store import QUEUED, RUNNING, Job, Store
 
 SMALL = b"MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 2 3 4\n"
@@ -221,7 +221,7 @@ def test_other_hosts_and_origins_are_refused(client, model) -> None:
 
 def test_with_a_token_nothing_is_told_without_it(tmp_path) -> None:
     secret = "abcdefghijklmnop"
-    app = create_app([], tmp_path / "s.sqlite", LIMITS, Door(("localhost",), secret))
+    app = create_app([], tmp_path / "s.sqlite", LIMITS, Access(("localhost",), secret))
     client = TestClient(app, base_url="http://localhost")  # the workers are not started
     for path in ("/", "/docs", "/openapi.json", "/static/viewer.js", "/nothing", "/?token=wrong"):
         assert client.get(path).status_code == 401

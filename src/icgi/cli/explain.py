@@ -21,6 +21,8 @@ def run(
     ],
     evidence: options.EvidenceFile = None,
     observe: options.Observe = None,
+    likely: options.Likely = None,
+    exclude: options.Exclude = None,
     engine: options.EngineName = "auto",
     seconds: options.Seconds = None,
     iterations: options.Iterations = None,
@@ -31,9 +33,9 @@ def run(
 ) -> None:
     """How the marginal of --target changes when each observation is removed.
 
-    One question for every observation, all in one batch. Rows are sorted by how much probability
-    moves (the total variation, ½ Σ |p − p'|); the first two rows are the marginal with all
-    evidence and with none. --seconds are those of one answer.
+    One question for every observation, likelihood and exclusion, all in one batch. Rows are sorted
+    by how much probability moves (the total variation, ½ Σ |p − p'|); the first two rows are the
+    marginal with all evidence and with none. --seconds are those of one answer.
     """
     with loading():
         from icgi.inference import Budget
@@ -42,11 +44,15 @@ def run(
     budget = Budget(iterations, options.positive_seconds(seconds), options.bytes_of(memory))
     with output.working(quiet) as say:
         say(f"reading {model.name}")
-        asked = question.load(model, evidence, observe, budget)
+        asked = question.load(model, evidence, observe, budget, likely, exclude)
+        known = asked.findings
         say("asking without each observation")
         found = output.interruptible(
-            lambda: explain(asked.model, asked.evidence, target, engine, budget, seed)
-        )
+            lambda: explain(
+                asked.model, known.observed, target, engine, budget, seed,
+                likelihood=known.likelihood, exclude=known.excluded,
+            )
+        )  # fmt: skip
     if json:
         typer.echo(json_format.dumps(found.to_dict()))
         return
@@ -69,8 +75,11 @@ def _print(found: "Explained", engine: str) -> None:
 
     rows = [row("nothing", "", found.probs), row("all evidence", "", found.prior)]
     for each in found.removals:
-        state = state_names(found.model, each.variable)[each.state]
-        label = f"{variable_name(found.model, each.variable)}={state}"
+        label = variable_name(found.model, each.variable)
+        if each.state is not None:
+            label += f"={state_names(found.model, each.variable)[each.state]}"
+        else:
+            label += f" ({each.kind})"
         rows.append(row(label, f"{each.change:.4f}", each.probs))
     output.table(columns, rows)
     typer.echo()

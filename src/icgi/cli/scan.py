@@ -81,6 +81,7 @@ def run(
     available from this engine. A number in brackets is the standard error of the last digits.
     """
     with loading():
+        from icgi.errors import EvidenceError
         from icgi.inference import Budget
         from icgi.queries.scan import scan
 
@@ -94,6 +95,11 @@ def run(
     with output.working(quiet) as say:
         say(f"reading {model.name}")
         asked = question.load(model, evidence, observe, budget)
+        if asked.findings.likelihood or asked.findings.excluded:
+            raise EvidenceError(
+                f"{evidence}: a scan takes observations only, as it heats what is likely with the "
+                "rest of the model; leave likelihoods and exclusions out, or make them factors"
+            )
         say(f"scanning {len(betas)} temperatures")
         found = output.interruptible(
             lambda: scan(

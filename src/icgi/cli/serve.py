@@ -84,7 +84,7 @@ def run(
     uvicorn = require_extra("uvicorn", "web", "icgi serve")
     require_extra("fastapi", "web", "icgi serve")
     from icgi.web.app import create_app
-    from icgi.web.guard import LOOPBACK, Door
+    from icgi.web.guard import LOOPBACK, Access
     from icgi.web.limits import Limits
 
     seconds = options.positive_seconds(seconds)
@@ -97,8 +97,8 @@ def run(
     served = [_served(path) for path in models or ()]
     listening = _listen(host, port)
     address = _address(*listening.getsockname()[:2])
-    door = Door((*LOOPBACK, host.lower(), *map(str.lower, names or ())), token)
-    app = create_app(served, store or _usual_store(), limits, door)
+    access = Access((*LOOPBACK, host.lower(), *map(str.lower, names or ())), token)
+    app = create_app(served, store or _usual_store(), limits, access)
     output.note(f"http://{address}/" + (f"?token={token}" if token else ""), quiet)
     if not _is_loopback(host) and not names:
         output.note("other machines reach it by the names given with --name only", quiet)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from icgi.chained import chained_joints
 from icgi.errors import BudgetError, IcgiError
 from icgi.exact.forecast import Forecast
 from icgi.exact.forms import AlongBest, best_forecast
@@ -16,7 +17,6 @@ from icgi.exact.pfaffian import Pfaffian
 from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
-from icgi.portfolio.chained import chained_joints
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def joints_as_forecast(
     if not ahead.fits(left):
         return None
     try:
-        return chained_joints(model, scopes, Exact(), ahead.seconds, left, rng)
+        return chained_joints(model, scopes, Exact(), left, rng, ahead.seconds)
     except BudgetError:
         return None
 

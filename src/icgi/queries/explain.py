@@ -1,35 +1,36 @@
-"""How a marginal changes with each observation removed, one by one."""
+"""How a marginal changes with each observation, or piece of soft evidence, removed one by one."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from icgi.answer import Answer
-from icgi.api import GivenEvidence, marginals_batch
+from icgi.api import GivenEvidence, GivenExclusion, GivenLikelihood, marginals_batch
 from icgi.errors import EvidenceError
 from icgi.inference import Budget, Engine, Status
 from icgi.lookup import chosen_variables
-from icgi.model.condition import resolve_evidence
+from icgi.model.findings import Findings, enter, resolve
 from icgi.model.graph import FactorGraph, FloatArray, state_names, variable_name
 
-_ORDER = tuple(Status)
+Kind = Literal["observed", "likely", "excluded"]
 
 
 @dataclass(frozen=True, eq=False)
 class Removal:
-    """The target's marginal without one observation."""
+    """The target's marginal without one finding."""
 
     variable: int
-    state: int
+    state: int | None  # that was observed; None for soft evidence and excluded states
     probs: FloatArray
     change: float  # total variation between the marginals with and without it, 0 to 1
+    kind: Kind = "observed"
 
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """A marginal with all evidence, with none, and with each observation removed."""
+    """A marginal with all evidence, with none, and with each finding removed."""
 
     model: FactorGraph
     target: int
@@ -54,7 +55,10 @@ class Explained:
             "removed": [
                 {
                     "variable": variable_name(self.model, r.variable),
-                    "state": state_names(self.model, r.variable)[r.state],
+                    "kind": r.kind,
+                    "state": None
+                    if r.state is None
+                    else state_names(self.model, r.variable)[r.state],
                     "change": r.change,
                     "without_it": named(r.probs),
                 }
@@ -70,26 +74,40 @@ def explain(
     engine: str | Engine = "auto",
     budget: Budget | None = None,
     seed: int | Generator | None = 0,
+    *,
+    likelihood: GivenLikelihood = None,
+    exclude: GivenExclusion = None,
 ) -> Explained:
-    """Marginal of a target variable with each observation removed in turn, from one batch.
+    """Marginal of a target variable with each finding removed in turn, from one batch.
 
-    The change is the total variation, ½ Σ |p − p'|: how much probability moves.
+    Findings are observations, likelihoods and the excluded states of a variable. The change is the
+    total variation, ½ Σ |p − p'|: how much probability moves.
     """
     (i,) = chosen_variables(model, [target])
-    observed = dict(resolve_evidence(model, evidence))
-    if not observed:
+    found = resolve(model, evidence, likelihood, exclude)
+    listed: list[tuple[Kind, int]] = [
+        *(("observed", j) for j in found.observed),
+        *(("likely", j) for j in found.likelihood),
+        *(("excluded", j) for j in found.excluded),
+    ]
+    if not listed:
         raise EvidenceError("there is no evidence to explain; give at least one observation")
-    if i in observed:
+    if i in found.observed:
         raise EvidenceError(
             f"the target {variable_name(model, i)} is observed itself, so it is certain; choose a "
             "variable that is not"
         )
-    without = [{j: x for j, x in observed.items() if j != gone} for gone in observed]
-    answers = marginals_batch(model, [observed, {}, *without], engine, budget, seed)
+    questions = [found, Findings(), *(_without(found, *finding) for finding in listed)]
+    evidences = [asked.observed for asked in questions]
+    if found.likelihood or found.excluded:
+        models = [enter(model, asked) for asked in questions]
+        answers = marginals_batch(models, evidences, engine, budget, seed)
+    else:  # one model, whose elimination order serves all
+        answers = marginals_batch(model, evidences, engine, budget, seed)
     full, prior, *others = [np.array(answer[i]) for answer in answers]
     removals = [
-        Removal(j, observed[j], p, float(0.5 * np.abs(full - p).sum()))
-        for j, p in zip(observed, others, strict=True)
+        Removal(j, found.observed.get(j) if kind == "observed" else None, p, _moved(full, p), kind)
+        for (kind, j), p in zip(listed, others, strict=True)
     ]
     return Explained(
         model,
@@ -97,9 +115,26 @@ def explain(
         full,
         prior,
         tuple(sorted(removals, key=lambda r: -r.change)),
-        max((a.status for a in answers), key=_ORDER.index),
+        Status.worst(a.status for a in answers),
         _worst(answers, i),
     )
+
+
+def _without(found: Findings, kind: Kind, gone: int) -> Findings:
+    """Findings without one of them."""
+
+    def rest(part: Any) -> Any:
+        return {j: value for j, value in part.items() if j != gone}
+
+    if kind == "observed":
+        return replace(found, observed=rest(found.observed))
+    if kind == "likely":
+        return replace(found, likelihood=rest(found.likelihood))
+    return replace(found, excluded=rest(found.excluded))
+
+
+def _moved(p: FloatArray, other: FloatArray) -> float:
+    return float(0.5 * np.abs(p - other).sum())
 
 
 def _worst(answers: list[Answer], i: int) -> float | None:

@@ -16,11 +16,10 @@ from fastapi.responses import FileResponse, StreamingResponse
 from icgi import __version__
 from icgi.web import schemas
 from icgi.web.component import STATIC
-from icgi.web.guard import App, Door, Guard
+from icgi.web.guard import Access, App, Guard
 from icgi.web.jobs import FullError, Jobs
 from icgi.web.limits import Limits, predicted_bytes, too_large
 from icgi.web.payload import ENGINE_WORDS
-from icgi.web.questions import can
 from icgi.web.store import FAILED, Job, Store
 
 _FILES = {path.name: path for path in sorted(STATIC.glob("*.*"))}
@@ -86,7 +85,7 @@ def create_app(
     served: Sequence[Served] = (),
     store: Path | str = "icgi-serve.sqlite",
     limits: Limits | None = None,
-    door: Door | None = None,
+    access: Access | None = None,
 ) -> App:
     """ASGI application: the viewer at `/`, the service beside it, its description at `/docs`."""
     limits = limits or Limits()
@@ -104,8 +103,8 @@ def create_app(
     def largest(path: str) -> int:
         return limits.model_bytes if path == "/models" else limits.body_bytes
 
-    door = door or Door()
-    return Guard(app, replace(door, body_seconds=limits.body_seconds), largest)
+    access = access or Access()
+    return Guard(app, replace(access, body_seconds=limits.body_seconds), largest)
 
 
 def _life(served: Sequence[Served], path: Path, limits: Limits) -> Any:
@@ -181,7 +180,6 @@ async def health(request: Request) -> dict[str, Any]:
         "version": __version__,
         "workers": service.jobs.ready,
         "jobs": service.store.counts(),
-        "can": can(),
     }
 
 
@@ -387,7 +385,7 @@ def _facts(service: _Service, ident: str) -> dict[str, Any]:
     known = service.store.model(ident)
     if known is None or known["facts"] is None:
         raise HTTPException(404, "there is no such model; GET /models lists them")
-    return {**known["facts"], "id": ident, "served": known["served"], "can": can()}
+    return {**known["facts"], "id": ident, "served": known["served"]}
 
 
 async def _ask(

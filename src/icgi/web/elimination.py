@@ -16,12 +16,13 @@ from icgi.elimination.potentials import Potentials, potentials, steps_of, weight
 from icgi.elimination.run import Pass, both_passes
 from icgi.errors import UnsupportedModelError
 from icgi.inference import Budget
-from icgi.model.condition import condition, resolve_evidence
+from icgi.model.condition import condition
+from icgi.model.findings import enter
 from icgi.model.graph import FactorGraph, FloatArray, variable_name
 from icgi.model.reduce import Component, components
 from icgi.randomness import generator
 from icgi.web.drawing import cliques, graph
-from icgi.web.questions import Question, with_weights
+from icgi.web.questions import Question
 
 MOST = 64  # variables of a picture that can be followed
 _PASSES = 2  # the second truncates with the first as environment
@@ -35,7 +36,8 @@ def trace(model: FactorGraph, asked: Question, rank: int = 4, seed: int = 0) -> 
     of the train, the bond between each two neighbours in it, and the largest share of weight that
     was discarded at one bond, there and on the way back.
     """
-    given = condition(with_weights(model, asked), resolve_evidence(model, asked.evidence))
+    findings = asked.findings(model)
+    given = condition(enter(model, findings), findings.observed)
     part = _largest(given.model)
     names = [variable_name(model, i) for i in part.variables.tolist()]
     pots = potentials(part.model)

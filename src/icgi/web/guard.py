@@ -29,8 +29,8 @@ _HEADERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """Whom to let in."""
+class Access:
+    """Who may ask, and how long a body may take."""
 
     hosts: tuple[str, ...] = LOOPBACK  # names by which the service may be called
     token: str | None = None
@@ -43,8 +43,8 @@ class Guard:
     `largest` says how many bytes the body of a request to a path may have.
     """
 
-    def __init__(self, app: App, door: Door, largest: Callable[[str], int]) -> None:
-        self._app, self._door, self._largest = app, door, largest
+    def __init__(self, app: App, access: Access, largest: Callable[[str], int]) -> None:
+        self._app, self._access, self._largest = app, access, largest
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -69,7 +69,7 @@ class Guard:
         if refusal is not None:
             await _answer(safe, *refusal)
             return
-        if self._door.token is not None and not self._known(headers):
+        if self._access.token is not None and not self._known(headers):
             given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
             if scope["path"] == "/" and self._right(given):
                 await _welcome(safe, given)
@@ -80,7 +80,7 @@ class Guard:
                     ((b"www-authenticate", b"Bearer"),),
                 )  # fmt: skip
             return
-        until = asyncio.get_running_loop().time() + self._door.body_seconds
+        until = asyncio.get_running_loop().time() + self._access.body_seconds
         body = _Body(receive, self._largest(scope["path"]), until)
         try:
             await self._app(scope, body.receive, safe)
@@ -90,7 +90,7 @@ class Guard:
 
     def _refused(self, scope: Message, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
-        if _name(host) not in self._door.hosts:
+        if _name(host) not in self._access.hosts:
             return 421, "this service is not called by that name; names are given when it starts"
         origin = headers.get("origin")
         foreign = headers.get("sec-fetch-site") == "cross-site"
@@ -114,7 +114,7 @@ class Guard:
         return cookie is not None and self._right(cookie.value)
 
     def _right(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), (self._door.token or "").encode())
+        return hmac.compare_digest(given.encode(), (self._access.token or "").encode())
 
 
 class _Refused(Exception):

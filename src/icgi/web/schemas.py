@@ -104,7 +104,6 @@ class ModelFacts(BaseModel):
     factors: int
     entries: int
     max_states: int
-    can: dict[str, bool] = Field(description="Kinds of question this service answers.")
 
 
 class Health(BaseModel):
@@ -113,7 +112,6 @@ class Health(BaseModel):
     version: str
     workers: int
     jobs: dict[str, int]
-    can: dict[str, bool]
 
 
 class EngineFacts(BaseModel):

@@ -33,7 +33,7 @@ class View(anywidget.AnyWidget):  # type: ignore[misc]
         self._model, self._settings = model, asked
         self.answer: Answer | None = None
         super().__init__(
-            facts={**model_facts(model, name), "can": questions.can()},
+            facts=model_facts(model, name),
             engines=[{"name": n, "words": words} for n, words in ENGINE_WORDS.items()],
             question={"evidence": dict(asked.evidence), "engine": asked.engine},
         )
@@ -68,10 +68,10 @@ class View(anywidget.AnyWidget):  # type: ignore[misc]
         if what == "elimination":
             return elimination.trace(model, asked, int(content["rank"]), asked.seed)
 
-        def heard(answer: Answer) -> None:
+        def better(answer: Answer) -> None:
             progress(answer_facts(answer, asked.level))
 
-        found = questions.marginals(model, asked, heard)
+        found = questions.marginals(model, asked, better)
         if content["question"] == self.question:
             self.answer = found
         return answer_facts(found, asked.level)

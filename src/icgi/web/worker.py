@@ -94,13 +94,13 @@ def _seldom(progress: Progress, level: float) -> Callable[[Answer], None]:
     """Report answers on the way: not each of a quick series, and no exact one, which is last."""
     last = 0.0
 
-    def heard(answer: Answer) -> None:
+    def better(answer: Answer) -> None:
         nonlocal last
         if answer.status is not Status.EXACT and time.monotonic() - last >= _PAUSE:
             last = time.monotonic()
             progress(answer_facts(answer, level))
 
-    return heard
+    return better
 
 
 def refuse_free_text(text: str) -> None:

@@ -1,6 +1,6 @@
 // The joint table of two or three variables, and the most probable configuration.
 
-import { el, percent } from "./dom.js";
+import { el, percent, small } from "./dom.js";
 
 export class JointPanel {
   constructor(host, asked) {
@@ -15,11 +15,10 @@ export class JointPanel {
       el("select", { "aria-label": `Variable ${k + 1} of the joint` }, options(first)));
     if (names.length > 1) this.choices[1].value = names[1];
     this.body = el("div", { class: "table" });
-    const able = host.model.can || {};
     this.element = el("section", { class: "panel joint", "aria-label": "Joint" },
       el("div", { class: "tools" }, this.choices,
         el("button", { class: "ask", onclick: () => this.ask() }, "Joint table"),
-        able.mpe ? el("button", { onclick: () => this.best() }, "Most probable configuration") : null),
+        el("button", { onclick: () => this.best() }, "Most probable configuration")),
       this.body);
   }
 
@@ -72,6 +71,9 @@ export class JointPanel {
         el("tbody", {}, down.map((row, k) => el("tr", {},
           row.map((state) => el("th", { scope: "row" }, state)),
           across.map((_, x) => cell(found.table[k * across.length + x])))))),
-      el("p", { class: "dim" }, `${found.engine_words || ""}; ${found.status}. ${found.advice || ""}`));
+      el("p", { class: "dim" }, 
+        [`By ${found.engine_name || "an unknown engine"}`, found.status, found.note].filter(Boolean).join(", ") +
+        (found.std_error ? `; standard error of a cell at most ${small(found.std_error)}. ` : ". ") +
+        (found.advice || "")));
   }
 }
