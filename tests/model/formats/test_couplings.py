@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.io import mmwrite
+from scipy.io import mmread, mmwrite
 from scipy.sparse import coo_array
 
 import icgi
@@ -69,6 +69,7 @@ def test_only_couplings_are_written(tmp_path: Path) -> None:
         ("2 3 -1", "2 3", 3, "an edge is"),
         ("2 3 -1", "2 9 -1", 3, "from 1 to 4"),
         ("2 3 -1", "2 2 -1", 3, "two different"),
+        ("4 5", "999999999999 5", 1, "dense array"),
         ("2 3 -1", "x 3 -1", 3, "'x'"),
         ("3 4 2", "3 4 inf", 4, "finite"),
     ],
@@ -82,20 +83,60 @@ def test_mistakes_of_gset_have_a_line(
         icgi.load(path)
 
 
+HEAD = "%%MatrixMarket matrix coordinate real symmetric\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "line", "message"),
     [
-        ("", "no Matrix Market"),
-        ("%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n", "no Matrix Market"),
-        ("%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n3 1 1.0\n", "no Matrix Market"),
-        ("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 2 1.0\n", "square"),
-        ("%%MatrixMarket matrix coordinate real symmetric\n2 2 1\n1 1 1.0\n", "diagonal"),
-        ("%%MatrixMarket matrix coordinate complex general\n2 2 1\n1 2 1 1\n", "real numbers"),
-        ("%%MatrixMarket matrix coordinate real general\n999999999 999999999 0\n", "dense array"),
+        ("", 1, "no Matrix Market"),
+        ("MATRIX 2 2 1", 1, "no Matrix Market"),
+        (HEAD, 1, "cut off"),
+        (HEAD + "2 2\n", 2, "cut off"),
+        (HEAD + "% words\n2 2 1\n", 3, "1 entries are announced, 0 follow"),
+        (HEAD + "2 2 1\n3 1 1.0\n", 3, "from 1 to 2"),
+        (HEAD + "2 2 1\n2 1\n", 3, "found 2 words"),
+        (HEAD + "2 2 1\n2 1 nan\n", 3, "no finite weight"),
+        (HEAD + "2 3 1\n1 2 1.0\n", 2, "square"),
+        (HEAD + "2 2 1\n1 1 1.0\n", 3, "diagonal"),
+        (HEAD.replace("real", "complex") + "2 2 1\n1 2 1 1\n", 1, "real numbers"),
+        (HEAD.replace("symmetric", "hermitian") + "2 2 1\n1 2 1\n", 1, "'hermitian'"),
+        (HEAD + "999999999 999999999 0\n", 2, "dense array"),
     ],
 )
-def test_damaged_matrices_are_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_damaged_matrices_are_refused(text: str, line: int, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.mtx"
     path.write_text(text)
-    with pytest.raises(icgi.ModelFormatError, match=message):
+    with pytest.raises(icgi.ModelFormatError, match=f"line {line}: .*{message}"):
         icgi.load(path)
+
+
+def test_entries_are_given_once(tmp_path: Path) -> None:
+    path = tmp_path / "bad.mtx"
+    path.write_text(HEAD + "3 3 2\n2 1 1.0\n1 2 1.0\n")
+    with pytest.raises(icgi.ModelFormatError, match="given twice"):
+        icgi.load(path)
+    path.write_text(HEAD.replace("symmetric", "general") + "3 3 2\n2 1 1.0\n1 2 2.0\n")
+    with pytest.raises(icgi.ModelFormatError, match="symmetric"):
+        icgi.load(path)
+
+
+@pytest.mark.parametrize("symmetry", ["symmetric", "general"])
+@pytest.mark.parametrize("field", ["real", "integer", "pattern"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_matrices_are_those_that_scipy_reads(symmetry, field, sparse, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    J = np.triu(rng.integers(-3, 4, size=(7, 7)), 1).astype(float)
+    if field == "real":
+        J *= 1 / 3
+    path = tmp_path / "J.mtx"
+    given = J + J.T
+    if field == "pattern" and not sparse:
+        pytest.skip("a list of places")
+    mmwrite(
+        path, coo_array(given) if sparse else given, field=field, symmetry=symmetry, precision=17
+    )
+    theirs = mmread(path)
+    theirs = theirs.toarray() if sparse else theirs
+    s = spins(7)
+    check(icgi.load(path), 0.5 * np.einsum("bi,ij,bj->b", s, theirs, s))

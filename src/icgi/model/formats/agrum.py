@@ -99,7 +99,14 @@ def _compare(model: FactorGraph, again: FactorGraph, ending: str) -> None:
             )
         return found
 
-    ours, theirs = tables(model), tables(again)
+    ours = tables(model)
+    try:
+        theirs = tables(again)
+    except ModelFormatError as odd:
+        raise ModelFormatError(
+            f"{ending} as pyAgrum writes it would not be this network again; names with spaces or "
+            "signs can be the reason: rename them, or write this model as .json, .bif or .xmlbif"
+        ) from odd
     for name, (states, parents, table) in ours.items():
         other = theirs.get(name)
         if (

@@ -1,13 +1,12 @@
 """Couplings of Ising models: Matrix Market matrices and the GSet graphs of maximum cut.
 
 Matrix Market (`.mtx`): entry (i, j) is J_ij of p(s) ∝ exp Σ_{i<j} J_ij s_i s_j, positive for
-ferromagnets; a symmetric matrix or one triangle of it, zeros on the diagonal. GSet (`.gset`): a
+ferromagnets; a symmetric matrix or one triangle of it, zeros on the diagonal. It is read here, line
+by line: a damaged file can end scipy's reader, and the process with it. GSet (`.gset`): a
 line `n m`, then m lines `i j w` counted from one; p(s) ∝ exp Σ_e w_e (1 − s_i s_j) / 2, so that a
 larger cut is likelier: J = −w / 2. State 0 is s = −1.
 """
 
-import io
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -30,25 +29,105 @@ def from_gset(path: AnyPath, beta: float = 1.0) -> FactorGraph:
 
 def parse_mtx(data: bytes, path: str, beta: float = 1.0) -> FactorGraph:
     """Ising model whose couplings are the entries of a Matrix Market file, times β."""
-    from scipy.io import mminfo, mmread
+    from scipy.sparse import coo_array
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # numbers that overflow
-            rows, columns = mminfo(io.BytesIO(data))[:2]
-            check_size(max(int(rows), int(columns)), 2)
-            matrix = mmread(io.BytesIO(data))
-    except ModelFormatError as large:
-        raise ModelFormatError(f"{path}: {large}") from large
-    except (ValueError, OverflowError, MemoryError, TypeError, Warning) as error:
+    rows = _rows(data)
+    listed, pattern, symmetric = _header(path, rows[0][1] if rows else [])
+    rows = [row for row in rows[1:] if not row[1][0].startswith("%")]
+    if not rows or len(rows[0][1]) != 2 + listed:
+        line = rows[0][0] if rows else 1
         raise ModelFormatError(
-            f"{path}: no Matrix Market file that can be read ({error}); it begins with the line "
-            "`%%MatrixMarket matrix coordinate real symmetric`"
-        ) from error
+            f"{path}, line {line}: after the header comes a line `rows columns"
+            f"{' entries' if listed else ''}`; was the file cut off?"
+        )
+    (line, sizes), entries = rows[0], rows[1:]
+    n, columns, *rest = (_whole(path, line, word) for word in sizes)
+    if n != columns:
+        raise ModelFormatError(
+            f"{path}, line {line}: a matrix of couplings is square, this one is {n} × {columns}"
+        )
+    _checked_size(path, line, n)
+    expected = rest[0] if listed else (n * (n + 1) // 2 if symmetric else n * n)
+    if len(entries) != expected:
+        raise ModelFormatError(
+            f"{path}, line {line}: {expected} entries are announced, {len(entries)} follow; was "
+            "the file cut off?"
+        )
+    where, values = np.empty((expected, 2), np.int64), np.ones(expected)
+    if not listed:  # column by column, of a symmetric matrix from the diagonal down
+        square = np.indices((n, n)).reshape(2, -1).T[:, ::-1]
+        where[:] = square[square[:, 0] >= square[:, 1]] if symmetric else square
+    for e, (number, words) in enumerate(entries):
+        if len(words) != 2 * listed + (not pattern):
+            raise ModelFormatError(
+                f"{path}, line {number}: found {len(words)} words where an entry "
+                f"`{'i j ' * listed}{'' if pattern else 'value'}`".rstrip()
+                + " should be"
+            )
+        if listed:
+            where[e] = _nodes(path, number, words, n)
+        if not pattern:
+            values[e] = _weight(path, number, words[-1])
+        if where[e, 0] == where[e, 1] and values[e]:
+            raise ModelFormatError(
+                f"{path}, line {number}: a diagonal entry couples a spin with itself, which "
+                "adds a constant only; set it to zero"
+            )
+    flat = np.sort(where, axis=1) if symmetric else where
+    if len(np.unique(flat, axis=0)) < expected:
+        raise ModelFormatError(f"{path}: an entry is given twice; keep one")
+    if symmetric:
+        where = np.concatenate([where, where[:, ::-1]])
+        values = np.concatenate([values, values])
     try:
-        return ising_model(matrix, beta=beta)
+        return ising_model(coo_array((values, tuple(where.T)), shape=(n, n)), beta=beta)
     except ModelFormatError as wrong:
         raise ModelFormatError(f"{path}: {wrong}") from wrong
+
+
+def _header(path: str, words: list[str]) -> tuple[bool, bool, bool]:
+    """Whether entries come with their places, without values, and for both triangles."""
+    kinds = [word.lower() for word in words]
+    if len(kinds) != 5 or kinds[:2] != ["%%matrixmarket", "matrix"]:
+        raise ModelFormatError(
+            f"{path}, line 1: no Matrix Market file; it begins with the line "
+            "`%%MatrixMarket matrix coordinate real symmetric`"
+        )
+    for word, allowed in zip(kinds[2:], _KINDS, strict=True):
+        if word not in allowed:
+            raise ModelFormatError(
+                f"{path}, line 1: found {word[:40]!r} where couplings, which are real numbers of a "
+                f"symmetric matrix or of one triangle, have {' or '.join(map(repr, allowed))}"
+            )
+    return kinds[2] == "coordinate", kinds[3] == "pattern", kinds[4] == "symmetric"
+
+
+_KINDS = (
+    ("coordinate", "array"),
+    ("real", "integer", "double", "pattern"),
+    ("symmetric", "general"),
+)
+
+
+def _rows(data: bytes) -> list[tuple[int, list[str]]]:
+    """Lines that are not empty, as words, each with its number."""
+    lines = data.decode("utf-8", "replace").split("\n")
+    return [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _nodes(path: str, line: int, words: list[str], n: int) -> list[int]:
+    """Two nodes, counted from zero."""
+    found = [_whole(path, line, word) - 1 for word in words[:2]]
+    if min(found) < 0 or max(found) >= n:
+        raise ModelFormatError(f"{path}, line {line}: nodes are numbers from 1 to {n}")
+    return found
+
+
+def _checked_size(path: str, line: int, n: int) -> None:
+    try:
+        check_size(n, 2)
+    except ModelFormatError as large:
+        raise ModelFormatError(f"{path}, line {line}: {large}") from large
 
 
 def format_mtx(model: FactorGraph) -> Iterator[str]:
@@ -69,8 +148,7 @@ def format_mtx(model: FactorGraph) -> Iterator[str]:
 
 def parse_gset(data: bytes, path: str, beta: float = 1.0) -> FactorGraph:
     """Ising model in which a cut is likelier by exp β times its weight."""
-    lines = data.decode("ascii", "replace").splitlines()
-    rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
+    rows = _rows(data)
     if not rows or len(rows[0][1]) != 2:
         raise ModelFormatError(f"{path}, line 1: a GSet file begins with `n m`, nodes and edges")
     n, m = (_whole(path, rows[0][0], word) for word in rows[0][1])
@@ -79,16 +157,14 @@ def parse_gset(data: bytes, path: str, beta: float = 1.0) -> FactorGraph:
             f"{path}, line {rows[0][0]}: {m} edges are announced, {len(rows) - 1} follow; was the "
             "file cut off?"
         )
-    check_size(n, 2)
+    _checked_size(path, rows[0][0], n)
     edges, weights = np.empty((m, 2), np.int64), np.empty(m)
     for e, (number, words) in enumerate(rows[1:]):
         if len(words) != 3:
             raise ModelFormatError(f"{path}, line {number}: an edge is `i j weight`")
-        edges[e] = [_whole(path, number, word) - 1 for word in words[:2]]
-        if edges[e].min() < 0 or edges[e].max() >= n or edges[e, 0] == edges[e, 1]:
-            raise ModelFormatError(
-                f"{path}, line {number}: nodes are two different numbers from 1 to {n}"
-            )
+        edges[e] = _nodes(path, number, words, n)
+        if edges[e, 0] == edges[e, 1]:
+            raise ModelFormatError(f"{path}, line {number}: an edge joins two different nodes")
         weights[e] = _weight(path, number, words[2])
     model = ising_model((edges, -weights / 2), np.zeros(n), beta)
     constant = np.asarray(beta * weights.sum() / 2)
