@@ -114,3 +114,25 @@ def test_answers_to_different_models_are_not_compared() -> None:
     loop, grid = (answer_facts(icgi.marginals(zoo.MODELS[m])) for m in ("loop", "grid-3x3"))
     with pytest.raises(IcgiError, match="different variables"):
         comparison(loop, grid, ("a", "b"))
+
+
+def test_soft_evidence_is_shown_and_other_questions_are_not_compared_in_silence(tmp_path) -> None:
+    model = zoo.MODELS["mixed-cards"]
+    card = int(model.cards[1])
+    answers = [
+        icgi.marginals(model, {0: 0}, likelihood={1: [1.0, *[0.5] * (card - 1)]}, exclude={2: 0}),
+        icgi.marginals(model, {0: 0}),
+        icgi.marginals(zoo.MODELS["mixed-cards"], {0: 0}),
+    ]
+    for k, answer in enumerate(answers):
+        answer.save(tmp_path / f"{k}.json")
+    soft, plain, again = (read_answer(tmp_path / f"{k}.json") for k in range(3))
+    assert "1 likely (0: 1, 1: 0.5" in page(answers[0], "x")
+    text = comparison(soft, plain, ("soft", "plain"))
+    assert "1 likely (0: 1, 1: 0.5" in text
+    assert "2 ≠ 0" in text
+    assert "other evidence (only in the first" in text
+    assert "need not agree" not in comparison(plain, again, ("plain", "again"))
+    other = read_answer(tmp_path / "1.json")
+    other["model"]["sha256"] = "0"
+    assert "models of other numbers" in comparison(plain, other, ("plain", "other"))

@@ -9,7 +9,15 @@ import numpy as np
 from icgi.errors import IcgiError
 from icgi.model.graph import FloatArray
 from icgi.report import plots
-from icgi.report.html import document, escape, most_uncertain, provenance, rows, summary
+from icgi.report.html import (
+    document,
+    escape,
+    findings,
+    most_uncertain,
+    provenance,
+    rows,
+    summary,
+)
 from icgi.wording import some
 
 _MOST = 500  # variables listed, those that differ most
@@ -34,7 +42,7 @@ def comparison(first: Mapping[str, Any], second: Mapping[str, Any], names: tuple
             f"<section><h2>{escape(name)}</h2>{summary(answer)}{provenance(answer)}</section>"
             for name, answer in zip(names, (first, second), strict=True)
         )
-        + f"</div><h2>How far apart</h2>{_table(free)}"
+        + f"</div>{_warning(first, second)}<h2>How far apart</h2>{_table(free)}"
         + plots.scatter(p, q, "first", "second", "Every probability, in the one and in the other.")
         + _reliability(p, q)
         + _trust(first, pairs)
@@ -47,6 +55,24 @@ def comparison(first: Mapping[str, Any], second: Mapping[str, Any], names: tuple
         + "</div>"
     )
     return document(title, body, chosen)
+
+
+def _warning(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """What differs besides the answers, where that is known."""
+    digests = [(answer.get("model") or {}).get("sha256") for answer in (first, second)]
+    odd = []
+    if all(digests) and digests[0] != digests[1]:
+        odd.append("models of other numbers")
+    if all("evidence" in answer for answer in (first, second)):
+        a, b = set(findings(first)), set(findings(second))
+        if a != b:
+            only = [f"only in the first {some(sorted(a - b))}"] if a - b else []
+            only += [f"only in the second {some(sorted(b - a))}"] if b - a else []
+            odd.append(f"other evidence ({'; '.join(only)})")
+    if not odd:
+        return ""
+    text = escape(f"These answers are about {' and '.join(odd)}: they need not agree.")
+    return f"<p class=problem role=note><b>{text}</b></p>"
 
 
 def _pairs(

@@ -20,7 +20,7 @@ from icgi.report import plots
 from icgi.report.reliability import gauge, reliability
 from icgi.web.component import bundle, styles
 from icgi.web.payload import answer_facts
-from icgi.wording import shown
+from icgi.wording import shown, some
 
 MOST = 5000  # variables listed; a browser shows this many at once
 _MOST_STATES = 8
@@ -78,11 +78,11 @@ def _promises(answer: Answer, level: float) -> str:
     """What is promised about sets and bands, and how the engine did where the truth is known."""
     if answer.guarantee is None:
         return ""
-    told = list(answer.guarantee.sentences(level))
+    promised = list(answer.guarantee.sentences(level))
     if answer.bands(level) is None and answer.status is not Status.EXACT:
         own = answer.interval(level) is not None
-        told.append(sentences.OWN_BANDS if own else sentences.NO_BANDS)
-    parts = [f"<p>{'<br>'.join(map(escape, told))}</p>"]
+        promised.append(sentences.OWN_BANDS if own else sentences.NO_BANDS)
+    parts = [f"<p>{'<br>'.join(map(escape, promised))}</p>"]
     far = answer.guarantee.as_json(level)["unfamiliarity"]
     if far is not None:
         parts.append(f"<p class=dim>{escape(sentences.THREE)}</p>")
@@ -132,12 +132,10 @@ def provenance(found: Mapping[str, Any]) -> str:
     from icgi import __version__
 
     evidence = found.get("evidence") or {}
-    known = ", ".join(f"{name} = {state}" for name, state in list(evidence.items())[:200])
-    left = len(evidence) - 200
     model, budget = found.get("model") or {}, found.get("budget") or {}
     facts = {
         "variables": f"{len(found['marginals']):,}, {len(evidence):,} observed",
-        "evidence": (known or "none") + (f", … {left:,} more" if left > 0 else ""),
+        "evidence": some(findings(found), 200) or "none",
         "log Z": _log_z(found.get("log_z")),
         "engine": found.get("engine"),
         "command": found.get("command"),
@@ -158,6 +156,22 @@ def provenance(found: Mapping[str, Any]) -> str:
         if value is not None
     )
     return f"<dl>{pairs}</dl>" + (f"<p class=dim>{stats}</p>" if stats else "")
+
+
+def findings(found: Mapping[str, Any]) -> list[str]:
+    """Everything that is known about the variables: observed, likely, excluded."""
+    likely = (
+        f"{name} likely ({', '.join(f'{state}: {weight:g}' for state, weight in row.items())})"
+        for name, row in (found.get("likelihood") or {}).items()
+    )
+    return [
+        *(f"{name} = {state}" for name, state in (found.get("evidence") or {}).items()),
+        *likely,
+        *(
+            f"{name} ≠ {', '.join(states)}"
+            for name, states in (found.get("excluded") or {}).items()
+        ),
+    ]
 
 
 def _value(name: str, value: object) -> str:
@@ -229,13 +243,13 @@ def _row(row: Mapping[str, Any], level: float) -> str:
     states = "".join(_state(row, state, p[state]) for state in p if state in best)
     rest = f"<p class=dim>+{len(p) - len(best)} states</p>" if len(p) > len(best) else ""
     kind = row["trust"]
-    said = "observed" if row["observed"] else f"{row['entropy']:.4f} bits"
+    facts = "observed" if row["observed"] else f"{row['entropy']:.4f} bits"
     if row.get("set") and not row["observed"]:
-        said += f" · {100 * level:g} % set: {escape(', '.join(row['set']))}"
+        facts += f" · {100 * level:g} % set: {escape(', '.join(row['set']))}"
     return (
         f"<article class=variable><header><span class=name>{escape(row['variable'])}</span>"
         f'<span class="mark {kind}" title="{_MARK_WORDS[kind]}">{_MARKS[kind]}</span>'
-        f"<span class=bits>{said}</span></header>{states}{rest}</article>\n"
+        f"<span class=bits>{facts}</span></header>{states}{rest}</article>\n"
     )
 
 

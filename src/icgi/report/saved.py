@@ -85,6 +85,14 @@ def _checked(found: Any) -> dict[str, Any]:
         "status": found["status"],
         "advice": shown(found["advice"]),
         "evidence": {shown(name): shown(state) for name, state in found["evidence"].items()},
+        "likelihood": {
+            shown(name): {shown(state): _number(w) for state, w in row.items()}
+            for name, row in (found.get("likelihood") or {}).items()
+        },
+        "excluded": {
+            shown(name): [shown(state) for state in states]
+            for name, states in (found.get("excluded") or {}).items()
+        },
         "log_z": _number(found.get("log_z")),
         "seconds": _number(found.get("seconds")),
         "seed": _number(found.get("seed")),
