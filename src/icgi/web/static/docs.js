@@ -2,8 +2,8 @@
 
 import { el } from "./dom.js";
 
-const told = await (await fetch("/openapi.json")).json();
-const schemas = told.components.schemas;
+const api = await (await fetch("/openapi.json")).json();
+const schemas = api.components.schemas;
 const named = (schema) => (schema.$ref ? schema.$ref.split("/").pop() : null);
 
 function type(schema) {
@@ -38,8 +38,8 @@ function section(title, rows) {
 }
 
 const main = document.getElementById("docs");
-main.prepend(el("h1", {}, `${told.info.title} ${told.info.version}`), el("p", {}, told.info.summary));
-for (const [path, methods] of Object.entries(told.paths)) {
+main.prepend(el("h1", {}, `${api.info.title} ${api.info.version}`), el("p", {}, api.info.summary));
+for (const [path, methods] of Object.entries(api.paths)) {
   for (const [method, route] of Object.entries(methods)) {
     const body = route.requestBody && Object.values(route.requestBody.content)[0].schema;
     main.append(el("details", { class: "route" },

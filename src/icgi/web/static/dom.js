@@ -41,7 +41,8 @@ export function exponential(x) {
   if (x > Math.log(1e-4)) return String(Number(Math.exp(x).toPrecision(4)));
   const decimal = x / Math.LN10;
   const exponent = Math.floor(decimal);
-  return `${(10 ** (decimal - exponent)).toFixed(2)} × 10^${exponent}`;
+  const raised = [...String(exponent)].map((c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c])).join("");
+  return `${(10 ** (decimal - exponent)).toFixed(2)} × 10${raised}`;
 }
 
 export function shorten(text, most = 14) {

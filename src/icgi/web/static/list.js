@@ -31,13 +31,15 @@ export class VariableList {
     this.sort = el("select", { "aria-label": "Sort by", onchange: () => this.arrange(true) },
       ["uncertainty", "error", "name", "model order"].map((each) => el("option", {}, each)));
     this.sort.value = by;
+    this.again = el("button", { class: "again", hidden: true, title: "The order stays while you click",
+      onclick: () => this.arrange(true) }, "Sort again");
     this.body = el("div", { class: "variables" });
     this.more = el("button", { class: "more", onclick: () => {
       this.limit += AT_ONCE;
       this.arrange();
     } });
     this.element = el("section", { class: "list", "aria-label": "Variables" },
-      el("div", { class: "tools" }, this.search, this.sort), this.legend(), this.body, this.more);
+      el("div", { class: "tools" }, this.search, this.sort, this.again), this.legend(), this.body, this.more);
   }
 
   legend() {
@@ -56,6 +58,8 @@ export class VariableList {
     this.asked = asked;
     const busy = this.body.contains(document.activeElement);
     this.arrange(!busy);
+    const now = busy ? this.sortedNames() : this.sorted;
+    this.again.hidden = now.every((name, k) => name === this.sorted[k]);
     for (const card of this.cards.values()) card.update();
   }
 
@@ -66,7 +70,10 @@ export class VariableList {
 
   // The cards that are wanted, in order; existing ones are kept, so that nothing loses its focus.
   arrange(anew = false) {
-    if (anew || !this.sorted) this.sorted = this.sortedNames();
+    if (anew || !this.sorted) {
+      this.sorted = this.sortedNames();
+      this.again.hidden = true;
+    }
     const words = this.search.value.trim().toLowerCase();
     const found = this.sorted.filter((name) => name.toLowerCase().includes(words));
     const shown = found.slice(0, this.limit);

@@ -5,7 +5,7 @@ import { Viewer } from "./viewer.js";
 export function render({ model, el: root }) {
   let next = 0;
   const waiting = new Map();
-  const hear = (message) => {
+  const receive = (message) => {
     const asked = waiting.get(message && message.id);
     if (!asked) return;
     if (message.progress) {
@@ -16,7 +16,7 @@ export function render({ model, el: root }) {
     if (message.error) asked.reject(new Error(message.error));
     else asked.resolve(message.result);
   };
-  model.on("msg:custom", hear);
+  model.on("msg:custom", receive);
   const call = (what, given, options = {}) => new Promise((resolve, reject) => {
     const id = next;
     next += 1;
@@ -38,7 +38,7 @@ export function render({ model, el: root }) {
     },
   };
   new Viewer(root, host);
-  return () => model.off("msg:custom", hear);
+  return () => model.off("msg:custom", receive);
 }
 
 export default { render };
