@@ -1,4 +1,4 @@
-"""The clock of budgets: it stands still while compiling, and hears a request to stop."""
+"""The clock of budgets: it stands still while compiling, and a request to stop reaches it."""
 
 import math
 import time

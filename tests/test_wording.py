@@ -1,6 +1,11 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from icgi.wording import did_you_mean, shown, some
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(
@@ -28,3 +33,34 @@ def test_near_words_are_offered_and_far_ones_are_not() -> None:
 def test_long_lists_are_cut() -> None:
     assert some("abc") == "a, b, c"
     assert some(map(str, range(5)), 3) == "0, 1, 2, … (2 more)"
+
+
+# What only insiders would read, and the word that stands for it (docs/glossary.md).
+PRIVATE = {
+    r"wreck(s|ed)?": "unusable",
+    r"crews?": "ensembles",
+    r"peel(s|ed|ing)?": "pre-elimination",
+    r"loudest": "branching variable",
+    r"heard|hears": "context, boundary, message, input",
+    r"(the )?python door": "Python interface",
+    r"saying no well": "refusals",
+}
+PAGES = [
+    *(ROOT / "src").rglob("*.py"),
+    *(ROOT / "src").rglob("*.js"),
+    *(p for p in (ROOT / "docs").rglob("*.md") if p.name != "log.md"),  # the log quotes the past
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+]
+
+
+@pytest.mark.parametrize("word", PRIVATE, ids=str)
+def test_private_words_stay_out(word: str) -> None:
+    pattern = re.compile(rf"\b({word})\b(?!\"])", re.I)
+    found = [
+        f"{page.relative_to(ROOT)}:{number}: {line.strip()}"
+        for page in PAGES
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not found, f"say: {PRIVATE[word]}"

@@ -534,7 +534,7 @@ def _icgi(*words: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_the_seed_is_the_one_of_the_python_door(run, grid) -> None:
+def test_the_seed_is_the_one_of_the_python_interface(run, grid) -> None:
     for engine in {"auto", "jt", "enumerate", "unsure", "lbp", "mf"} & ENGINES.keys():
         run("marginals", "grid.uai", "--engine", engine, "--seed", 3, "-o", "out.MAR")
         expected = icgi.marginals(grid, engine=engine, seed=3)

@@ -169,7 +169,7 @@ def _spinner(compiled: _Compiled) -> Iterator[Say]:
 
 
 def interruptible(work: Callable[[], T]) -> T:
-    """Run in a helper thread: compiled code does not hear Ctrl-C, a waiting main thread does."""
+    """Run in another thread: Ctrl-C reaches a waiting main thread, but not compiled code."""
     outcome: Future[T] = Future()
     _start(work, outcome)
     return outcome.result()

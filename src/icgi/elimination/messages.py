@@ -58,7 +58,7 @@ def _messages(  # type: ignore[no-untyped-def]
 ):
     """Send from one variable after the other, forwards and backwards in turn."""
     n, k = unary.shape
-    messages = np.zeros((len(near), k))  # logarithm of what the entry's owner hears
+    messages = np.zeros((len(near), k))  # logarithm of the message to the entry's owner
     cavity = np.empty(k)
     belief = np.empty(k)
     sent = np.empty(k)

@@ -244,7 +244,7 @@ def _spans(large: BoolArray) -> list[tuple[int, int]]:
 
 
 def _open_roots(made: Plan, store: FloatArray, inverse: FloatArray) -> None:
-    """A root hears nothing from above: its scalar message becomes one."""
+    """A root has no message from above: its scalar one is set to one."""
     tree = made.tree
     roots = np.flatnonzero((np.diff(tree.sep_start) == 0) & (tree.variable >= 0))
     store[tree.message[roots]] = 1.0

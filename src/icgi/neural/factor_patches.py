@@ -1,7 +1,7 @@
 """Models of any factors in pieces: patches of the graph whose borders are messages.
 
-A factor that a patch cuts is summed over its outside variables, weighted by what these hear from
-their other factors: on trees that is exact. One too wide for the network is replaced by its
+A factor that a patch cuts is summed over its outside variables, weighted by their messages from
+other factors: on trees that is exact. One too wide for the network is replaced by its
 messages to each of its variables, and a variable of too many states is outside of every patch.
 """
 

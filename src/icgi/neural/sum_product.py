@@ -47,7 +47,7 @@ class Messages:
         return self.logs[self.start[p] : self.start[p + 1]]
 
     def cavity(self, factor: int, axis: int, variable: int) -> FloatArray:
-        """Belief of a variable without what one of its factors tells it."""
+        """Belief of a variable without the message of one of its factors."""
         log = self.fields[self.first[variable] : self.first[variable + 1]] - self.to(factor, axis)
         weight = np.exp(log - log.max())
         return np.asarray(weight / weight.sum())

@@ -45,8 +45,8 @@ def run_task(
 
     A checkpoint found there is continued; the run ends with the same numbers as one that was never
     interrupted. Under `torchrun` every process takes its part of each batch. `start` is a network
-    whose weights a new run begins with. `tick` hears of every step, and what share of the schedule
-    is over; `report` of every validation.
+    whose weights a new run begins with. `tick` is called at every step, with the share of the
+    schedule that is over; `report` at every validation.
     """
     with Group() as group:
         run = Run(task, group, start)

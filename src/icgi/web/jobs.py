@@ -17,7 +17,7 @@ from icgi import __version__
 from icgi.web.limits import Limits
 from icgi.web.store import CANCELLED, DONE, FAILED, QUEUED, Job, Store
 
-_STOPPING = 3.0  # seconds that a worker gets to return its best answer when it is told to stop
+_STOPPING = 3.0  # seconds that a worker gets to return its best answer when it is asked to stop
 _STARTING = 300.0  # seconds that a worker may take to start: it may have to compile
 _LONGEST_LINE = 2**28
 _LAST_WAITS = 32
@@ -45,7 +45,7 @@ class _Process:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
 
-    async def hear(self, seconds: float) -> dict[str, Any] | None:
+    async def receive(self, seconds: float) -> dict[str, Any] | None:
         """Next message; None where the process is gone. Raises `TimeoutError`."""
         assert self.process.stdout is not None
         line = await asyncio.wait_for(self.process.stdout.readline(), seconds)
@@ -90,7 +90,7 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for ident in list(self._watched):
-            self._tell(ident)
+            self._notify(ident)
 
     @property
     def ready(self) -> int:
@@ -159,7 +159,7 @@ class Jobs:
         """End a job: at once where it waits, else within seconds; the best answer so far stays."""
         if self._waiting.pop(ident, None) is not None:
             self.store.end(ident, CANCELLED)
-            self._tell(ident)
+            self._notify(ident)
         elif ident in self._at_work and not self._at_work[ident].stopping:
             worker = self._at_work[ident]
             worker.stopping = True
@@ -218,7 +218,7 @@ class Jobs:
             )  # fmt: skip
             worker = _Process(process)
             try:
-                if await worker.hear(_STARTING) is not None:
+                if await worker.receive(_STARTING) is not None:
                     self._ready += 1
                     return worker
             except TimeoutError:
@@ -252,7 +252,7 @@ class Jobs:
         self.store.start(ident)
         worker.job, worker.stopping = ident, False
         self._at_work[ident] = worker
-        self._tell(ident)
+        self._notify(ident)
         try:
             worker.send({"kind": job.kind, "model": job.model, "question": job.question})
             return await self._listen(worker, ident, began + seconds + self.limits.grace_seconds)
@@ -260,12 +260,12 @@ class Jobs:
             worker.job = None
             del self._at_work[ident]
             self._took.append(time.monotonic() - began)
-            self._tell(ident)
+            self._notify(ident)
 
     async def _listen(self, worker: _Process, ident: str, until: float) -> bool:
         while True:
             try:
-                message = await worker.hear(max(0.0, until - time.monotonic()))
+                message = await worker.receive(max(0.0, until - time.monotonic()))
             except TimeoutError:
                 self._fail(ident, "LimitError", "the time of this question is over")
                 return False
@@ -274,7 +274,7 @@ class Jobs:
                 return False
             if "progress" in message:
                 self.store.progress(ident, message["progress"])
-                self._tell(ident)
+                self._notify(ident)
                 continue
             if worker.stopping:
                 self.store.end(ident, CANCELLED, result=message.get("done"))
@@ -285,7 +285,7 @@ class Jobs:
             return not message.get("leave")
 
     def _died(self, worker: _Process, ident: str) -> None:
-        """A worker that was not told to end may have been unlucky: its question gets another."""
+        """A worker that was not asked to end may have been unlucky: its question gets another."""
         if worker.stopping:
             self.store.end(ident, CANCELLED)
         elif self.store.try_again(ident):
@@ -301,6 +301,6 @@ class Jobs:
     def _fail(self, ident: str, kind: str, message: str) -> None:
         self.store.end(ident, FAILED, error={"type": kind, "message": message})
 
-    def _tell(self, ident: str) -> None:
+    def _notify(self, ident: str) -> None:
         for event in self._watched.get(ident, ()):
             event.set()

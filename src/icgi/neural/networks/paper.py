@@ -324,7 +324,7 @@ class PaperNetwork(nn.Module):
         """One-hot choice (b n), what it loses (b), 1 with the gradient of the choice (b).
 
         Straight-through: what the chosen variable sends is multiplied by 1 + π − stop(π), π its
-        Gumbel-Softmax probability (eq. gumbel), so that the score hears whether more would help.
+        Gumbel-Softmax probability (eq. gumbel), so that the score learns whether more would help.
         """
         order = self.config.train_order if self.training else self.config.order
         noise = None if draws is None else gumbel(draws.uniform[:, t, : live.real.shape[1]])
@@ -451,7 +451,7 @@ class PaperNetwork(nn.Module):
             check(deadline)
             if self.config.distribute:
                 back, alpha = self._put_back(gone, back, lost, total)
-            else:  # Algorithm 1 to the letter: what goes never hears of the rest
+            else:  # Algorithm 1 to the letter: what goes gets nothing from the rest
                 own = gone.tokens + self._news(gone.alone, gone.first, gone.states)
                 alpha = self.head(own[:, None], gone.alone[:, None], gone.states[:, None], lost)
                 back = back._replace(ids=torch.cat([gone.id[:, None], back.ids], 1))
