@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import subprocess
 import sys
 
@@ -17,10 +18,11 @@ from icgi.elimination.potentials import potentials
 from icgi.engines import ENGINES
 from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.inference import Status
+from icgi.model.formats import FORMATS
 from icgi.web import drawing, elimination, questions
 from icgi.web.component import STATIC, bundle
 from icgi.web.guard import Access, Guard
-from icgi.web.limits import predicted_bytes
+from icgi.web.limits import UPLOADS, predicted_bytes
 from icgi.web.payload import ENGINE_WORDS, answer_facts, engine_name, guarantee, trust
 from icgi.web.questions import Question
 from icgi.web.worker import parse
@@ -136,6 +138,21 @@ def test_predicted_memory_covers_text_and_marginals() -> None:
     assert predicted_bytes(b"MARKOV 2 2 1000000000 0") > 10**10
     assert predicted_bytes(b"markov 999999999999 " + b"2 " * 50) > 10**12
     assert predicted_bytes(b"network x {}" * 1000) >= 12_000
+    assert predicted_bytes(b'{"variables": [{"states": 4}, {"states": ["a"]}]}', "json") < 10_000
+    assert predicted_bytes(b'{"variables": [{"states": 900000000}]}', "json") > 10**10
+    assert predicted_bytes(b"%%MatrixMarket\n% x\n900000000 900000000 0\n", "mtx") > 10**10
+    assert predicted_bytes(b"900000000 0\n", "gset") > 10**10
+
+
+def test_uploads_are_the_formats_with_readers_of_our_own() -> None:
+    own = {
+        name.removeprefix(".")
+        for name, each in FORMATS.items()
+        if not each.read.startswith("agrum") and name not in (".xml", ".bifxml")
+    }
+    assert set(UPLOADS) == own
+    page = (STATIC / "page.js").read_text()
+    assert f"const FORMATS = {json.dumps(list(UPLOADS))};" in page
 
 
 def test_a_bundle_is_one_module_of_all_files() -> None:

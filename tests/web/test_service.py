@@ -127,6 +127,24 @@ def test_models_come_and_go(client) -> None:
     assert len(client.get("/models").json()) == 1
 
 
+@pytest.mark.parametrize("form", ["bif", "xmlbif", "json", "mtx", "gset"])
+def test_models_come_in_every_format_of_our_own(client, tmp_path, form) -> None:
+    if form == "gset":
+        content, states = b"2 1\n1 2 1.0\n", ["0", "1"]
+    else:
+        kept = icgi.from_ising([[0, 0.5], [0.5, 0]]) if form == "mtx" else asia()
+        icgi.save(kept, tmp_path / f"model.{form}.gz")
+        content = (tmp_path / f"model.{form}.gz").read_bytes()
+        states = ["0", "1"] if form == "mtx" else list(kept.states[0])
+    added = client.post(f"/models?name=x&format={form}", content=content)
+    assert added.status_code == 201, added.text
+    assert added.json()["variables"][0]["states"] == states
+    assert client.delete(f"/models/{added.json()['id']}").status_code == 204
+    wrong = client.post(f"/models?name=x&format={form}", content=b"{ nonsense")
+    assert wrong.status_code == 422
+    assert "model." in wrong.json()["detail"]
+
+
 def test_a_served_model_stays(client, model) -> None:
     assert client.delete(f"/models/{model}").status_code == 409
 

@@ -18,7 +18,7 @@ from icgi.web import schemas
 from icgi.web.component import STATIC
 from icgi.web.guard import Access, App, Guard
 from icgi.web.jobs import FullError, Jobs
-from icgi.web.limits import Limits, predicted_bytes, too_large
+from icgi.web.limits import UPLOADS, Limits, predicted_bytes, too_large
 from icgi.web.payload import ENGINE_WORDS
 from icgi.web.store import FAILED, Job, Store
 
@@ -205,11 +205,11 @@ async def add_model(
     request: Request,
     content: Annotated[bytes, Body(media_type="application/octet-stream", min_length=1)],
     name: Annotated[str, Query(min_length=1, max_length=200)] = "model",
-    form: Annotated[Literal["uai", "bif"], Query(alias="format")] = "uai",
+    form: Annotated[Literal[UPLOADS], Query(alias="format")] = "uai",  # type: ignore[valid-type]
 ) -> dict[str, Any]:
-    """Leave a model here: the text of a `.uai` or `.bif` file is the body."""
+    """Leave a model here: the contents of a file in one of these formats are the body."""
     service = _service(request)
-    needed = predicted_bytes(content)
+    needed = predicted_bytes(content, form)
     if needed > service.limits.memory_bytes:
         raise HTTPException(413, too_large(needed, service.limits.memory_bytes, "the model needs"))
     ident = model_id(f".{form}", content)

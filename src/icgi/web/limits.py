@@ -26,14 +26,24 @@ class Limits:
     kept: int = 5000  # finished questions
 
 
+UPLOADS = ("uai", "bif", "xmlbif", "json", "mtx", "gset")  # formats with readers of our own
+
 _UAI_HEAD = re.compile(rb"\s*(MARKOV|BAYES)\s+(\d{1,18})\s", re.IGNORECASE)
+_JSON_STATES = re.compile(rb'"states"\s*:\s*(\d{1,18})?')
+_GRAPH_HEAD = re.compile(rb"\s*(?:%[^\n]*\n\s*)*(\d{1,18})\s+\d")  # of Matrix Market and GSet
 _PER_BYTE = 8  # bytes held for a byte of text while it is read: measured 2, values take 4
 _PER_STATE = 64  # bytes held for a state of a variable: marginals, errors, their JSON form
 
 
-def predicted_bytes(content: bytes) -> int:
+def predicted_bytes(content: bytes, form: str = "uai") -> int:
     """Memory that a model takes, known from the length of its text and the first numbers in it."""
     total = _PER_BYTE * len(content)
+    if form == "json":
+        counts = [int(word or 1) for word in _JSON_STATES.findall(content)]
+        return total + _PER_STATE * len(counts) * max(counts, default=1)
+    if form in ("mtx", "gset"):
+        nodes = _GRAPH_HEAD.match(content)
+        return total + (_PER_STATE * 2 * int(nodes[1]) if nodes else 0)
     head = _UAI_HEAD.match(content[:4096])
     if head is None:
         return total

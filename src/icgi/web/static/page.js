@@ -11,14 +11,18 @@ function say(text, role = "status") {
   root.replaceChildren(el("p", { class: "icgi message", role }, text));
 }
 
+const FORMATS = ["uai", "bif", "xmlbif", "json", "mtx", "gset"];
+
 function ident() {
   return new URLSearchParams(location.hash.replace(/^#/, "")).get("model");
 }
 
 async function send(file, list) {
-  const format = file.name.toLowerCase().endsWith(".bif") ? "bif" : "uai";
+  const [, name, ending] = file.name.match(/^(.*?)(?:\.(\w+))?(?:\.gz)?$/);
+  const format = { xml: "xmlbif", bifxml: "xmlbif" }[(ending || "").toLowerCase()] ||
+    FORMATS.find((each) => each === (ending || "").toLowerCase()) || "uai";
   try {
-    const added = await addModel(file.name.replace(/\.\w+$/, ""), format, await file.arrayBuffer());
+    const added = await addModel(name || file.name, format, await file.arrayBuffer());
     location.hash = new URLSearchParams({ model: added.id });
     if (list.some((m) => m.id === added.id)) await open();
   } catch (problem) {
@@ -31,10 +35,10 @@ function chooser(list, chosen) {
     onchange: () => (location.hash = new URLSearchParams({ model: select.value })) },
   list.map((m) => el("option", { value: m.id }, m.name)));
   select.value = chosen;
-  const file = el("input", { type: "file", accept: ".uai,.bif", hidden: true,
+  const file = el("input", { type: "file", accept: [...FORMATS.map((each) => `.${each}`), ".xml", ".gz"].join(), hidden: true,
     onchange: () => file.files.length && send(file.files[0], list) });
   return el("span", { class: "chooser" }, select, file,
-    el("button", { title: "Open a .uai or .bif file", onclick: () => file.click() }, "Open…"));
+    el("button", { title: `Open a file: ${FORMATS.join(", ")}`, onclick: () => file.click() }, "Open…"));
 }
 
 let written = null;
@@ -51,7 +55,7 @@ async function open() {
     const chosen = ident() || (list[0] && list[0].id);
     if (!chosen) {
       root.replaceChildren(el("div", { class: "icgi message" },
-        el("p", {}, "No model is served. Open a .uai or .bif file to begin."), chooser(list, null)));
+        el("p", {}, `No model is served. Open a file to begin: ${FORMATS.join(", ")}.`), chooser(list, null)));
       return;
     }
     const host = await httpHost(chosen);
