@@ -5,6 +5,7 @@ from numpy.testing import assert_allclose
 
 from icgi.inference import Marginals, Status
 from icgi.portfolio.combine import Route, combine, expected_errors, hat
+from icgi.portfolio.doubt import told_error
 
 N = 4000
 TRUTH = np.random.default_rng(0).uniform(0.3, 0.7, N)
@@ -69,6 +70,17 @@ def test_routes_that_know_the_same_do_not_make_each_other_sure() -> None:
         for name, stated in (("lbp", None), ("ttve", np.full((N, 2), 0.4)))
     ]
     assert combine(routes).expected >= 0.4
+
+
+def test_routes_without_time_for_a_sweep_do_not_confirm_each_other() -> None:
+    """What fields alone say is one source, whoever reads it: its error is that of the fields."""
+    fields, strength = np.full((N, 2), 0.5) + 0.05 * np.array([1, -1]), np.ones(N)
+    unswept = Marginals(fields, Status.BUDGET_SPENT, stats={"sweeps": 0.0})
+    guess = Marginals(np.full((N, 2), 0.5), Status.BUDGET_SPENT, std_error=np.full((N, 2), 0.33))
+    routes = [Route("lbp", unswept, told_error("lbp", unswept, strength)), Route("ttve", guess)]
+    made = combine(routes)
+    assert made.expected > 0.3
+    assert not made.agreeing
 
 
 def test_an_overconfident_route_is_found_out_by_two_others() -> None:

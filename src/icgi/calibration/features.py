@@ -13,6 +13,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.interactions import floored, main_effects
 from icgi.model.ordering import greedy_order
 
 NAMES = (
@@ -33,7 +34,6 @@ NAMES = (
     "width",  # log2 of the largest table of a greedy elimination
 )
 _OFFSETS = np.array([1, 0.5, 0.5, 0.05, 0.1, 0.5, 0.05, 0.05, 0.1, 0.1, 1, 1, 1, 0.02, 2])
-FLOOR = 10.0  # how far below the largest entry of a table a zero counts as
 _POWER_STEPS = 60
 DENSE = 0.5  # share of all pairs that are neighbours
 MANY_STATES = 8
@@ -140,8 +140,8 @@ def _interactions(model: FactorGraph) -> _Tables:
         tables = tables.reshape(len(members), *(shape[a] for a in wide))
         zeros += int(np.isneginf(tables).sum())
         entries += tables.size
-        rest = _floored(tables)
-        for axis, main in enumerate(_main_effects(rest)):
+        rest = floored(tables)
+        for axis, main in enumerate(main_effects(rest)):
             np.add.at(effects, (scopes[:, axis, None], np.arange(main.shape[1])), main)
             spread = [1] * len(wide)
             spread[axis] = main.shape[1]
@@ -166,21 +166,6 @@ def _interactions(model: FactorGraph) -> _Tables:
         _cycles(n, factors, np.concatenate(links)),
         zeros / entries if entries else 0.0,
     )
-
-
-def _floored(tables: FloatArray) -> FloatArray:
-    """Tables (f …) of mean zero, zeros being a number of their own below the largest entry."""
-    axes = tuple(range(1, tables.ndim))
-    top = tables.max(axes, keepdims=True)
-    top = np.where(np.isneginf(top), 0.0, top)  # a table of zeros only
-    kept = np.maximum(tables, top - FLOOR)
-    return np.asarray(kept - kept.mean(axes, keepdims=True))
-
-
-def _main_effects(tables: FloatArray) -> list[FloatArray]:
-    """Mean over all other axes, for every axis of tables (f …) of mean zero."""
-    axes = range(1, tables.ndim)
-    return [tables.mean(tuple(b for b in axes if b != a)) for a in axes]
 
 
 def _spread(effects: FloatArray, cards: IntArray) -> FloatArray:

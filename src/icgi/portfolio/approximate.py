@@ -22,8 +22,10 @@ from icgi.elimination.errors import estimated_error
 from icgi.errors import BudgetError, IcgiError
 from icgi.inference import Budget, Engine, Improving, Marginals
 from icgi.model.graph import FactorGraph
+from icgi.model.interactions import bonds
 from icgi.model.ordering import greedy_order
 from icgi.portfolio.combine import Combined, Route, combine
+from icgi.portfolio.doubt import told_error
 from icgi.sampling.tempering import ParallelTempering
 
 
@@ -44,7 +46,7 @@ class Policy:
 
 POLICY = Policy()
 LOOK = 0.05  # seconds between two looks at the clock
-ORDERING = 0.5  # seconds at most for each of two elimination orders
+ORDERING, ORDERS = 0.5, 0.03  # seconds, and share of them, at most for each of two orders
 MEMORY = {"lbp": 0.25, "ttve": 0.375, "pt": 0.375}  # share of each route, side by side
 ROUTES: Mapping[str, Callable[[], Engine]] = {
     "lbp": LoopyBP,
@@ -74,9 +76,11 @@ def approximations(
     Routes that the model, the memory or the time rule out are left out; there is always one.
     """
     missing: dict[str, IcgiError] = {}
-    answers: dict[str, Marginals] = {}
+    answers: dict[str, Route] = {}
+    strength = bonds(model)
     streams = dict(zip(ROUTES, rng.spawn(len(ROUTES)), strict=True))
     pilot, patience = deadline.share(policy.pilot), deadline.share(policy.silence)
+    ordering = min(ORDERING, ORDERS * deadline.left)
     began, settled = clock.now(), math.inf
     judged: tuple[Marginals | None, bool] | None = None  # what was known at the last judgement
     with clock.part() as work, ThreadPoolExecutor(len(ROUTES)) as pool:
@@ -94,15 +98,16 @@ def approximations(
                 if isinstance(said, IcgiError):
                     missing[name] = said
                 elif said is not None:
-                    answers[name] = said
+                    answers[name] = Route(name, said, told_error(name, said, strength))
                 if pilot.passed and runs.going("ttve"):
-                    signs = answers.get("ttve"), patience.passed
-                    if signs != judged and not promising(model, *signs, policy):
+                    known = answers.get("ttve")
+                    signs = None if known is None else known.answer, patience.passed
+                    if signs != judged and not promising(model, *signs, policy, ordering):
                         runs.parts["ttve"].stop()
                     judged = signs
                 took = clock.now() - began
                 if isinstance(said, Marginals):
-                    routes = _independent([Route(k, answers[k]) for k in ROUTES if k in answers])
+                    routes = _independent([answers[k] for k in ROUTES if k in answers])
                     if any(_vouches(route, policy.good) for route in routes):
                         more = max(policy.confirm * took, policy.least_confirm)
                         settled = min(settled, took + more)
@@ -132,7 +137,11 @@ def _alone(model: FactorGraph, budget: Budget, deadline: Deadline, rng: Generato
 
 
 def promising(
-    model: FactorGraph, found: Marginals | None, silent: bool, policy: Policy = POLICY
+    model: FactorGraph,
+    found: Marginals | None,
+    silent: bool,
+    policy: Policy = POLICY,
+    seconds: float = ORDERING,
 ) -> bool:
     """Whether elimination, after its pilot, shows that more time may pay.
 
@@ -147,7 +156,7 @@ def promising(
     if not silent:
         return True
     rules = ("smallest-front", "min-fill")  # the former finds the width of lattices
-    width = min(greedy_order(model, rule, seconds=ORDERING).width for rule in rules)
+    width = min(greedy_order(model, rule, seconds=seconds).width for rule in rules)
     return width <= policy.plane * math.sqrt(free)
 
 

@@ -35,14 +35,20 @@ class Route:
 
     name: str
     answer: Marginals
+    told: FloatArray | None = None  # n  error by the regression on its signals (`portfolio.doubt`)
 
     @property
     def stated(self) -> FloatArray | None:
-        """Error of every variable by the engine's own estimate, None where it has none."""
+        """Error of every variable by the engine's own estimate, None where it has none.
+
+        Where a regression on the same signals knows better, it is that.
+        """
         error = self.answer.std_error
         if self.answer.status is Status.EXACT:
             return np.zeros(len(self.answer.probs))
-        return None if error is None else np.asarray(error.max(1))
+        if error is None:
+            return None
+        return np.asarray(error.max(1)) if self.told is None else self.told
 
     @property
     def trusted(self) -> bool:
@@ -108,7 +114,9 @@ def expected_errors(routes: Sequence[Route]) -> list[FloatArray]:
 
     A stated error is kept, and raised to what the hat says where that is clearly larger. Without a
     stated one the error is what a route with one lets us see: √(D² − σ²), at least half of D; and
-    σ where D is less than half of it, because then the two share their errors.
+    σ where D is less than half of it, because then the two share their errors. Where a regression
+    tells the error of such a route, it counts as far as that distance allows, between √(D² − σ²)
+    and √(D² + σ²).
     """
     gaps, seen = distances(routes), hat(routes, ALLIED)
     vouching = [k for k, route in enumerate(routes) if route.stated is not None]
@@ -123,13 +131,20 @@ def expected_errors(routes: Sequence[Route]) -> list[FloatArray]:
             continue
         anchors = [k for k in vouching if k != a]
         if not anchors:
-            found.append(np.full(len(route.answer.probs), 0.5))
+            unknown = np.full(len(route.answer.probs), 0.5)
+            found.append(unknown if route.told is None else route.told)
             continue
         best = min(anchors, key=lambda k: float(np.mean(routes[k].stated)))  # type: ignore[arg-type]
         gap, sigma = gaps[a, best], routes[best].stated
         assert sigma is not None
         apart, own = float(np.mean(gap**2)), float(np.mean(sigma**2))
-        if apart < own / 4:  # closer than independent errors can be: no better than the other
+        if route.told is not None:
+            told = float(np.mean(route.told**2))
+            if told >= apart - own:
+                scale = min(1.0, math.sqrt((apart + own) / max(told, 1e-300)))
+                found.append(np.asarray(np.minimum(route.told * scale, 1.0)))
+                continue
+        elif apart < own / 4:  # closer than independent errors can be: no better than the other
             found.append(np.asarray(np.minimum(UNSTATED * sigma, 1.0)))
             continue
         square = max(apart - own, apart / 4)
