@@ -19,9 +19,11 @@ from icgi.cli.engines import describe
 from icgi.data.families import FAMILIES
 from icgi.engines import ENGINES, engine_class
 from icgi.exact.forecast import along
+from icgi.inference import Marginals, Status
 from icgi.model.formats.uai import read_marginals, read_pr, write_marginals
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order
+from icgi.portfolio.auto import Ladder
 
 VERBS = {
     "marginals": (
@@ -340,6 +342,22 @@ def test_competition_form_keeps_within_memory_and_time(run) -> None:
     assert "wide.uai.MAR" in output
     assert_allclose([row.sum() for row in read_marginals("wide.uai.MAR")], 1.0)
     assert len(read_marginals("wide.uai.MAR")) == model.n_variables
+
+
+@pytest.mark.usefixtures("fresh")
+def test_competition_form_always_has_a_partition_function(run, grid, monkeypatch) -> None:
+    """Where no route of `auto` has one in the time, a bound or Bethe's value stands in."""
+
+    def clueless(ladder, model, budget, rng):
+        yield Marginals(np.full((model.n_variables, 2), 0.5), Status.BUDGET_SPENT)
+
+    monkeypatch.setattr(Ladder, "answers", clueless)
+    Path("none.evid").write_text("0\n")
+    result = run("uai", "grid.uai", "none.evid", "none.query", "PR", env={"INF_TIME": "20"})
+    assert "rough" in result.stderr
+    true = icgi.marginals(grid, engine="jt").log_z
+    assert true is not None
+    assert read_pr("grid.uai.PR") * math.log(10) == pytest.approx(true, rel=0.05)
 
 
 @pytest.mark.parametrize(

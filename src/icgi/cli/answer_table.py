@@ -205,7 +205,8 @@ def _summary(answer: "Answer", engine: str, verbose: bool) -> None:
     begin = f"{engine}: {status.value}"
     if note := _in_words(answer):
         parts.insert(0, note)
-    text = output.paragraph(f"{begin}; {'; '.join(parts)}. {status.advice}", stream=sys.stdout)
+    advice = _better(answer) or status.advice
+    text = output.paragraph(f"{begin}; {'; '.join(parts)}. {advice}", stream=sys.stdout)
     typer.echo(f"{engine}: ", nl=False)
     typer.secho(status.value, nl=False, bold=True, fg=_COLOURS[status])
     typer.echo(text.removeprefix(begin))
@@ -216,7 +217,32 @@ def _in_words(answer: "Answer") -> str:
     note, error = answer.marginals.note, answer.std_error
     if not note or error is None or answer.status is Status.EXACT:
         return note
-    return f"±{1.645 * float(error.max(1).mean()):.2g} at 90 % in the mean; {note}"
+    how = f"answered by {note}" if "routes" in answer.stats else note
+    return f"±{1.645 * _mean_error(answer):.2g} at 90 % on average; {how}"
+
+
+def _mean_error(answer: "Answer") -> float:
+    """Mean over the variables that were asked about of the largest error of a state."""
+    assert answer.std_error is not None
+    free = np.setdiff1d(np.arange(len(answer)), list(answer.evidence))
+    return float(answer.std_error[free].max(1).mean()) if len(free) else 0.0
+
+
+def _better(answer: "Answer") -> str:
+    """What would make an answer of `auto` better, where it does not vouch for it."""
+    if "routes" not in answer.stats or answer.status.trusted or answer.budget is None:
+        return ""
+    from icgi.portfolio.auto import Auto
+
+    seconds = answer.budget.seconds
+    if math.isinf(seconds):
+        seconds = Auto().seconds
+    trust = "Not to be trusted yet" if _mean_error(answer) > DOUBTFUL else "Fair, not confirmed"
+    if answer.marginals.note.startswith("pt"):  # errors of sampling fall with the root of the time
+        return f"{trust}: --seconds {4 * seconds:.3g} should about halve the error."
+    return (
+        f"{trust}: more time may help, --seconds {4 * seconds:.3g} say; memory (--memory) may, too."
+    )
 
 
 def _short(value: float) -> str:

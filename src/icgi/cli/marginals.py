@@ -214,13 +214,17 @@ def _ask(
         ahead = question.cost_of(asked, engine, budget.until(deadline), seed)
     name = engine_text.partition(":")[0]
     output.note(question.cost_line(asked, ahead, engine, name, budget), quiet)
-    say(f"running {engine_text}")
+    ends = question.end_of(engine, ahead, budget, deadline)
+
+    def show(doing: str) -> None:
+        say(lambda: doing if math.isinf(ends.at) else f"{doing}; {ends.left:.0f} s left")
+
+    show(f"running {engine_text}")
 
     def on_answer(so_far: "Answer") -> None:
         error = so_far.stats.get("expected_error")
         better = "" if error is None else f", expected error {error:.2g}"
-        left = "" if math.isinf(deadline.at) else f", {deadline.left:.0f} s left"
-        say(f"{engine_text}: {so_far.marginals.note or so_far.status.value}{better}{left}")
+        show(f"best so far: {so_far.marginals.note or so_far.status.value}{better}")
         if out is not None:
             so_far.save(out)  # a complete answer, should this process be ended
 

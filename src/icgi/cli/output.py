@@ -22,7 +22,7 @@ from icgi.errors import BudgetError, IcgiError
 from icgi.wording import shown
 
 T = TypeVar("T")
-Say = Callable[[str], None]
+Say = Callable[["str | Callable[[], str]"], None]  # a text, or what makes it while it is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +158,21 @@ def _spinner(compiled: _Compiled) -> Iterator[Say]:
     from rich.progress import Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
     from rich.text import Text
 
+    def doing() -> str:
+        return "starting"
+
+    def say(text: str | Callable[[], str]) -> None:
+        nonlocal doing
+        doing = text if callable(text) else lambda: text
+
     class Doing(TextColumn):
         def render(self, task: Task) -> Text:
-            return Text(compiled.or_else(task.description))
+            return Text(compiled.or_else(shown(doing())))
 
     columns = SpinnerColumn(), Doing(""), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting")
-        yield lambda text: progress.update(task, description=shown(text))
+        progress.add_task("")
+        yield say
 
 
 def interruptible(work: Callable[[], T]) -> T:

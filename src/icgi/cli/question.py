@@ -160,6 +160,17 @@ def reason(engine: "Engine", ahead: "Forecast", budget: "Budget") -> str:
     return f"{why}; {plan}" + (f" for {readable_seconds(time)}" if time < math.inf else "")
 
 
+def end_of(
+    engine: "Engine", ahead: "Forecast", budget: "Budget", deadline: "Deadline"
+) -> "Deadline":
+    """When an answer is due that begins now: `auto` sets itself an end where nobody names one."""
+    from icgi.portfolio.auto import Auto
+
+    if isinstance(engine, Auto) and math.isinf(deadline.at) and not engine.takes(ahead, budget):
+        return deadline.within(engine.seconds)
+    return deadline
+
+
 def answer(
     question: Question,
     engine: "Engine",
