@@ -57,6 +57,12 @@ def test_errors_of_trains_grow_with_their_own_and_stay_near_them(passes: float) 
         assert doubt.DOWN * own <= found <= doubt.UP * own
 
 
+@pytest.mark.parametrize("passes", [1.0, 3.0])
+def test_an_engine_that_finds_itself_rough_is_believed(passes: float) -> None:
+    for own in (0.1, 0.24, 0.4):
+        assert mean("ttve", trains(own, passes)) >= 0.9 * own
+
+
 def test_nothing_is_told_where_nothing_was_learnt() -> None:
     strength = np.ones(N)
     assert told_error("pt", trains(0.1), strength) is None

@@ -24,8 +24,10 @@ FACTORS: Mapping[str, tuple[float, ...]] = {
     "ttve": (-1.795, 0.000, 0.938, 0.000, 0.000, 0.000, 0.004),
     "ttve once": (1.636, 0.000, 1.404, 0.000, 0.000, 0.000),
 }
-# How far a regression may move an error that an engine states, as a factor.
-DOWN, UP = 0.02, 3.0
+# How far a regression may move an error that an engine states, as a factor: up, and down where the
+# error is far below ROUGH. An engine that finds itself rough is believed: on models unlike those of
+# the study it was right about that, and the regression was not.
+DOWN, UP, ROUGH = 0.02, 3.0, 0.01
 
 
 def kind(name: str, answer: Marginals) -> str | None:
@@ -75,5 +77,5 @@ def told_error(name: str, answer: Marginals, bonds: FloatArray) -> FloatArray | 
     found = np.exp(features(of, answer, bonds) @ np.array(FACTORS[of]))
     if answer.std_error is not None:
         own = answer.std_error.max(1)
-        found = np.clip(found, DOWN * own, UP * own)
+        found = np.clip(found, own * np.maximum(DOWN, own / (own + ROUGH)), UP * own)
     return np.asarray(np.clip(found, TINY, LARGEST))
