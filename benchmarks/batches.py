@@ -3,26 +3,30 @@
     python benchmarks/batches.py [--count 2000] [--workers 1] [--cluster here]
 
 The same jobs are done in a loop in this process, which is what they cost; then through the map,
-with keys, handing over and the journal. The overhead is what the map takes over the loop, less one;
-the start of the workers is measured with one job for each and left out. On a busy machine only the
-seconds of processors mean something (those of a cluster's own processes are not seen).
+with keys, handing over and the journal. The overhead is what the map takes over the loop, less one:
+on the wall times the number of workers, and in seconds of processors, those of workers and of a
+cluster that was started here among them. Starting workers is left out: they do one job each before.
+On a busy machine only the seconds of processors mean something. Rounds of loop and map alternate,
+and the median of the ratios is printed with the least and the largest.
 """
 
 import argparse
-import os
+import contextlib
+import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 
 from icgi.data.families import FAMILIES
 from icgi.data.jobs import answers
 from icgi.data.jobs.executors import executor
-from icgi.data.jobs.job import Question, perform
-from icgi.data.jobs.manifest import Manifest
+from icgi.data.jobs.job import Job, Question
+from icgi.data.jobs.manifest import Line, Manifest
 from icgi.data.jobs.run import run_jobs
 
 
@@ -40,44 +44,84 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--cluster", default="here")
     parser.add_argument("--engine", default="jt")
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    asked = []
-    for question in questions(options.count):
-        asked.append((answers.job(question, options.engine, 0), question, {"name": question.name}))
-    perform(asked[0][0], asked[0][1])
-    loop = spent(lambda: [answers.answer(q, **job.settings) for job, q, _ in asked])
-    each = f"{1e3 * loop.wall / len(asked):.2f} ms a model"
-    print(f"loop: {loop.wall:.2f} s, {loop.cpu:.2f} s of processors, {each}")
-    with tempfile.TemporaryDirectory() as folder:
+    models = questions(options.count)
+
+    def asked(most: int | None = None) -> Iterator[tuple[Job, Question, Line]]:
+        for question in models[:most]:
+            yield answers.job(question, options.engine, 0), question, {"name": question.name}
+
+    def loop() -> None:
+        for question in models:
+            answers.answer(question, **settings)
+
+    settings = next(asked())[0].settings
+    answers.answer(models[0], **settings)
+    with tempfile.TemporaryDirectory() as folder, running(options.cluster):
         place = executor(options.cluster, options.workers)
-        first, journal = (
-            Manifest(Path(folder) / "start.jsonl"),
-            Manifest(Path(folder) / "all.jsonl"),
-        )
-        start = spent(lambda: run_jobs(asked[: options.workers], first, place))
-        whole = spent(lambda: run_jobs(asked, journal, place))
-        again = spent(lambda: run_jobs(asked, journal, place))
-    print(
-        f"start of {options.workers} workers: {start.wall:.2f} s, {start.cpu:.2f} s of processors"
-    )
-    wall = options.workers * (whole.wall - start.wall) / loop.wall - 1
-    cpu = (whole.cpu - start.cpu) / loop.cpu - 1
-    print(f"map: {whole.wall:.2f} s, overhead {wall:.1%} on the wall, {cpu:.1%} of processors")
-    print(f"the same again, all known: {again.wall:.2f} s")
+
+        def through_map(name: str, most: int | None = None) -> Spent:
+            journal = Manifest(Path(folder) / name)
+            for question in models:
+                question.__dict__.pop("digest", None)  # the map has to compute it
+            return spent(lambda: run_jobs(asked(most), journal, place))
+
+        through_map("start.jsonl", 4 * options.workers)
+        found = []
+        for k in range(options.rounds):
+            plain, mapped = spent(loop), through_map(f"{k}.jsonl")
+            found.append((plain, mapped))
+            print(
+                f"loop {plain.wall:.2f} s, {plain.cpu:.2f} s of processors; "
+                f"map {mapped.wall:.2f} s, {mapped.cpu:.2f} s of processors"
+            )
+        again = through_map("0.jsonl")
+    each = statistics.median(plain.cpu for plain, _ in found) / len(models)
+    print(f"{len(models)} jobs of {1e3 * each:.2f} ms of a processor; {options.workers} workers")
+    wall = [options.workers * mapped.wall / plain.wall - 1 for plain, mapped in found]
+    cpu = [mapped.cpu / plain.cpu - 1 for plain, mapped in found]
+    for name, ratios in (("wall", wall), ("processors", cpu)):
+        low, high = min(ratios), max(ratios)
+        print(f"overhead ({name}): {statistics.median(ratios):.1%} ({low:.1%} to {high:.1%})")
+    print(f"the same again, all known: {1e3 * again.wall / len(models):.2f} ms a job")
+
+
+@contextlib.contextmanager
+def running(cluster: str) -> Iterator[None]:
+    """Keep a local Ray cluster alive over all rounds; starting one takes seconds."""
+    if cluster != "ray":
+        yield
+        return
+    import ray
+
+    ray.init(log_to_driver=False, logging_level="ERROR")
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 class Spent(NamedTuple):
-    """Seconds on the wall, and of processors by this process and its ended children."""
+    """Seconds on the wall, and of processors by this process and all that it has started."""
 
     wall: float
     cpu: float
 
 
 def spent(work: Callable[[], object]) -> Spent:
-    before, began = os.times(), time.perf_counter()
+    before, began = processor_seconds(), time.perf_counter()
     work()
-    after = os.times()
-    return Spent(time.perf_counter() - began, sum(after[:4]) - sum(before[:4]))
+    return Spent(time.perf_counter() - began, processor_seconds() - before)
+
+
+def processor_seconds() -> float:
+    here = psutil.Process()
+    total = sum(here.cpu_times()[:4])
+    for process in here.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:2])
+    return total
 
 
 if __name__ == "__main__":

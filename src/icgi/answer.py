@@ -3,12 +3,15 @@
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -377,6 +380,7 @@ def _plain(value: float) -> float | None:
 
 
 _FEW = 2**16  # entries of all tables of a model that is small
+_SIZE = attrgetter("size")
 
 
 def model_digest(model: FactorGraph) -> str:
@@ -386,11 +390,20 @@ def model_digest(model: FactorGraph) -> str:
     digest.update(arity.tobytes())
     digest.update(np.fromiter(chain.from_iterable(model.scopes), "<i8").tobytes())
     tables = model.log_tables
-    if model.n_factors > 1 and sum(table.size for table in tables) < _FEW:
-        tables = (np.concatenate(tables, axis=None),)  # much quicker where there are many
+    if sum(map(_SIZE, tables)) < _FEW:
+        digest.update(table_bytes(tables))  # much quicker where there are many
+        return digest.hexdigest()
     for table in tables:
         digest.update(np.ascontiguousarray(table, "<f8").data)
     return digest.hexdigest()
+
+
+def table_bytes(tables: Sequence[FloatArray]) -> bytes:
+    """Entries of all tables one after the other, as eight bytes each, the lowest first."""
+    if sys.byteorder == "little":
+        with suppress(BufferError, TypeError):  # a table that is a view of another order
+            return b"".join(cast("Any", tables))
+    return np.concatenate([*map(np.ravel, tables), np.zeros(0)]).astype("<f8").tobytes()
 
 
 def _budget(budget: Budget) -> dict[str, float | None]:

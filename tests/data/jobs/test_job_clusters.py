@@ -93,3 +93,33 @@ def test_ray_gives_up_on_a_job_that_kills_every_worker(manifest: Manifest) -> No
     lines = {line["name"]: line for line in manifest.lines()}
     assert "lost 3 times" in lines.pop("q2")["message"]
     assert {line["status"] for line in lines.values()} == {"done"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_ray_node_that_is_killed_costs_nothing_but_time(manifest: Manifest) -> None:
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    lost, _ = (cluster.add_node(num_cpus=1) for _ in range(2))
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    try:
+        cluster.wait_for_nodes()
+        assert ray.cluster_resources()["CPU"] == 3
+        killed: list[int] = []
+
+        def kill(line: dict) -> None:
+            if not killed and len(manifest.lines()) >= 6:
+                killed.append(lost.all_processes["raylet"][0].process.pid)
+                cluster.remove_node(lost, allow_graceful=False)
+
+        jobs = works.jobs(30, "slow", seconds=0.3)
+        assert run_jobs(jobs, manifest, Ray(), kill) == 30
+        assert killed
+        assert {line["status"] for line in manifest.lines()} == {"done"}
+        assert len({line["key"] for line in manifest.lines()}) == 30
+        assert ray.cluster_resources()["CPU"] == 2
+    finally:
+        ray.shutdown()
+        cluster.shutdown()

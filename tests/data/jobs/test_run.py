@@ -2,9 +2,11 @@ import itertools
 import json
 import os
 import pickle
+import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +14,12 @@ import works
 
 import zoo
 from icgi.data.jobs.grouping import Grouping
-from icgi.data.jobs.job import Bundle, Job, Question, Result, perform
+from icgi.data.jobs.job import Bundle, Job, Memory, Question, Result, perform
 from icgi.data.jobs.manifest import whole
 from icgi.data.jobs.processes import Processes
 from icgi.data.jobs.run import Serial, run_jobs
 from icgi.errors import IcgiError
+from icgi.model.graph import FactorGraph, assembled
 
 
 def test_a_key_depends_on_everything_a_result_depends_on() -> None:
@@ -220,3 +223,44 @@ def test_workers_are_kept_for_the_next_jobs(manifest) -> None:
     (again,) = executor.spare
     assert again.process.pid == kept.process.pid
     assert len(manifest.lines()) == 3
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(works.__file__).parent)!r})\n"
+        "from pathlib import Path\n"
+        "import works\n"
+        "from icgi.data.jobs.manifest import Manifest\n"
+        "from icgi.data.jobs.processes import Processes\n"
+        "from icgi.data.jobs.run import run_jobs\n"
+        f"run_jobs(works.jobs(3), Manifest(Path({str(tmp_path / 'm.jsonl')!r})), Processes(2))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode != 0
+    assert "under `if __name__ == '__main__':`" in ended.stderr
+
+
+def test_short_jobs_share_a_reading_of_memory(manifest) -> None:
+    run_jobs(works.jobs(50), manifest, Serial())
+    assert all(line["memory"] >= 0 for line in manifest.lines())
+    jobs = [
+        (Job("works:greedy", q.digest, {"megabytes": size}), q, {})
+        for size in (64, 96)
+        for q in [works.question(size)]
+    ]
+    memory = Memory()
+    used = [perform(job, question, memory).record["memory"] / 2**20 for job, question, _ in jobs]
+    assert used[0] > 60
+
+
+def test_tables_of_any_layout_have_one_digest() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((2, 3))
+    plain = FactorGraph([2, 3], [(0, 1), (0,)], [table, table[:, 0]])
+    turned = assembled(plain.cards, plain.scopes, (np.asfortranarray(table), table[:, 0]))
+    assert Question("a", plain).digest == Question("b", turned).digest
+    sent = pickle.loads(pickle.dumps(Question("b", turned)))
+    np.testing.assert_array_equal(sent.model.log_tables[0], table)

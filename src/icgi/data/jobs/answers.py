@@ -4,7 +4,9 @@ import dataclasses
 import math
 import os
 import platform
+import time
 from functools import cache, lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from icgi.metrics import hellinger, kl, l1, uai_2022_score
 from icgi.model.graph import FloatArray, IntArray
 
 WORK = "icgi.data.jobs.answers:answer"
+_SIZE = attrgetter("size")
 
 
 def job(
@@ -37,7 +40,7 @@ def job(
         "table_bytes": table_bytes,
         "identity": identity,
     }
-    size = sum(table.size for table in question.model.log_tables)
+    size = sum(map(_SIZE, question.model.log_tables))
     return Job(WORK, question.digest, settings, group=f"{engine} {size.bit_length()}")
 
 
@@ -59,13 +62,14 @@ def ask(
     """Answer of an engine, and its line."""
     made = _engine(engine)
     budget = Budget(seconds=math.inf if seconds is None else seconds, table_bytes=table_bytes)
-    began = clock.now()
+    began, worked = clock.now(), time.process_time()
     rng = np.random.default_rng(seed)
     found = infer(question.model, question.evidence, made, budget, rng)
-    spent = clock.now() - began
+    spent, worked = clock.now() - began, time.process_time() - worked
     line: dict[str, Any] = {
         "status": found.status.value,
         "seconds": spent,
+        "cpu": worked,
         "log_z": found.log_z if found.log_z is None or math.isfinite(found.log_z) else None,
         "expected": expected_error(question, found, engine, spent),
         "note": found.note,

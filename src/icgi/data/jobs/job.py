@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from icgi import __version__, clock
-from icgi.answer import model_digest
+from icgi.answer import model_digest, table_bytes
 from icgi.errors import BudgetError, IcgiError
 from icgi.model.condition import Evidence
 from icgi.model.graph import FactorGraph, FloatArray, assembled
 
 _SHAPE = attrgetter("shape")
+SHARED = 0.02  # seconds for which jobs share what the system says about memory
 REFUSED, FAILED = "refused", "failed"
 """Statuses of jobs without an answer: the question was wrong for the work, or the work broke."""
 
@@ -45,18 +47,18 @@ class Question:
         return _hash(model_digest(self.model), observed)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State with all tables in one array, and how many in a row have the same shape."""
+        """State with all tables in a row of bytes, and how many next to each other have a shape."""
         state, model = dict(self.__dict__), self.model
         tables = model.log_tables
-        flat = np.concatenate(tables, axis=None) if tables else np.zeros(0)
         runs = [(shape, len(list(run))) for shape, run in groupby(map(_SHAPE, tables))]
-        state["model"] = model.cards, model.scopes, flat, runs, model.names, model.states
+        cards, flat = model.cards.astype("<i8").tobytes(), table_bytes(tables)
+        state["model"] = cards, model.scopes, flat, runs, model.names, model.states
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Put the model together again, the tables of a run at once."""
-        cards, scopes, flat, runs, names, states = state["model"]
-        flat.flags.writeable = False
+        cards, scopes, entries, runs, names, states = state["model"]
+        flat = np.frombuffer(entries, "<f8")  # cannot be written to, as no table can
         tables: list[FloatArray] = []
         at = 0
         for shape, count in runs:
@@ -64,7 +66,7 @@ class Question:
             many = flat[at:end].reshape(count, *shape)
             tables += list(many) if shape else [many[k : k + 1].reshape(()) for k in range(count)]
             at = end
-        model = assembled(cards, scopes, tuple(tables), names, states)
+        model = assembled(np.frombuffer(cards, "<i8"), scopes, tuple(tables), names, states)
         self.__dict__.update({**state, "model": model})
 
 
@@ -86,6 +88,10 @@ class Job:
     def key(self) -> str:
         """Digest of the question, the work, its settings (engine, budget, seed) and the version."""
         return _hash(self.question, self.work, dict(self.settings), self.version)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as arguments: a dataclass with slots would list its fields for every job."""
+        return Job, (self.work, self.question, self.settings, self.group, self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +123,12 @@ class Parcel:
 
     def results(self) -> Iterator["Result"]:
         """Do all jobs here, one after the other."""
-        digest, question = "", None
+        digest, question, memory = "", None, Memory()
         for job in self.jobs:
             if job.question != digest:
                 digest, question = job.question, pickle.loads(self.questions[job.question])
             assert question is not None
-            yield perform(job, question)
+            yield perform(job, question, memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +140,37 @@ class Result:
     value: Any = None  # what the work returned, where that is no mapping
 
 
-def perform(job: Job, question: Question) -> Result:
+class Memory:
+    """Memory that the jobs of this process take, one after the other.
+
+    Asking the system takes as long as a tenth of a small job, so jobs of a few milliseconds share
+    what it says.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._most = 0
+        self._begun = self._read = -math.inf
+
+    def begin(self) -> None:
+        """Let the peak begin anew."""
+        now = time.monotonic()
+        if now - self._begun > SHARED:
+            _forget_peak()
+            self._before, self._begun = _resident(b"VmRSS"), now
+
+    def end(self) -> int:
+        """Bytes of the peak above what was held before."""
+        now = time.monotonic()
+        if now - self._read > SHARED:
+            self._most, self._read = max(_resident(b"VmHWM") - self._before, 0), now
+        return self._most
+
+
+def perform(job: Job, question: Question, memory: Memory | None = None) -> Result:
     """Do a job here. Nothing but an interrupt gets out: failures are results."""
-    _forget_peak()
-    before, began = _resident(b"VmRSS"), clock.now()
+    memory = memory or Memory()
+    memory.begin()
+    began = clock.now()
     value: Any = None
     try:
         module, _, name = job.work.partition(":")
@@ -150,7 +183,7 @@ def perform(job: Job, question: Question) -> Result:
     except Exception as problem:
         record = {"status": FAILED, "message": f"{type(problem).__name__}: {problem}"}
     record.setdefault("seconds", clock.now() - began)
-    record["memory"] = max(_resident(b"VmHWM") - before, 0)
+    record["memory"] = memory.end()
     return Result(job, record, None if isinstance(value, Mapping) else value)
 
 

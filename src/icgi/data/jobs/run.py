@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Protocol
 
 from icgi.data.jobs.grouping import Grouping
-from icgi.data.jobs.job import FAILED, Bundle, Job, Question, Result, perform
+from icgi.data.jobs.job import FAILED, Bundle, Job, Memory, Question, Result, perform
 from icgi.data.jobs.manifest import Line, Manifest
 from icgi.errors import IcgiError
 
@@ -30,10 +30,11 @@ class Serial:
 
     def results(self, bundles: Iterator[Bundle]) -> Iterator[list[Result]]:
         """Do all jobs here; results of small ones are given together."""
+        memory = Memory()
         for bundle in bundles:
             began, found = time.monotonic(), []
             for job in bundle.jobs:
-                found.append(perform(job, bundle.questions[job.question]))
+                found.append(perform(job, bundle.questions[job.question], memory))
                 if time.monotonic() - began > GATHER:
                     yield found
                     began, found = time.monotonic(), []
