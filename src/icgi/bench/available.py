@@ -26,7 +26,7 @@ def trouble(engine: str) -> str | None:
 
 @cache
 def identity(engine: str) -> str:
-    """What an answer of an engine depends on beside its settings: the weights that are shipped."""
+    """What an answer of an engine depends on beside its settings: the weights that it reads."""
     name, _, rest = engine.partition(":")
     if not ENGINES.get(name, "").startswith(LEARNED):
         return ""
@@ -34,8 +34,20 @@ def identity(engine: str) -> str:
         Path(part.partition("=")[2]) for part in rest.split(",") if part.startswith("weights=")
     ]
     shipped = Path(str(files(LEARNED))) / "weights"
+    found = given or sorted(p for kind in _kinds(name, rest) for p in shipped.glob(f"{kind}.*"))
     digest = hashlib.sha256()
-    for path in given or sorted(shipped.glob("*")):
+    for path in found:
         if path.is_file():
             digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _kinds(name: str, rest: str) -> tuple[str, ...]:
+    """Names of the shipped weights that an engine may read, as patterns."""
+    variant = next((part for part in rest.split(",") if part and "=" not in part), "")
+    if name == "icgi" and variant in ("", "fast"):
+        return ("icgi-*",)
+    if name in ("icgi", "ensemble"):
+        kind = {"icgi": "paper", "": "direct-gnn"}.get(variant, variant)
+        return (f"{kind}-seed*",)
+    return (f"{name}-{variant}-seed*" if variant else f"{name}-seed*",)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from icgi.bench.render import LEGEND, grids_of
+from icgi.bench.render import LEGEND, facts, grids_of
 from icgi.bench.runner import Run
 from icgi.bench.summary import Grid, Point
 from icgi.bench.table import number
@@ -18,7 +18,8 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 80em;
 h1 { font-size: 1.4em } h2 { font-size: 1.15em } h3 { font-size: 1.05em } .dim { color: #666 }
 table { border-collapse: collapse; display: block; overflow-x: auto } td, th { padding: .2em .7em;
   text-align: left; white-space: nowrap } tr + tr { border-top: 1px solid #e5e5e5 }
-svg text { font: 12px system-ui, sans-serif; fill: #444 }
+td:first-child, th:first-child { position: sticky; left: 0; background: #fff }
+svg { max-width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: #444 }
 """
 
 
@@ -27,9 +28,13 @@ def page(run: Run) -> str:
     title = f"{run.table.title} ({run.scale_name})"
     notes = "".join(f"<li>{_marked(note)}</li>" for note in run.table.notes)
     return (
-        f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(title)}</title>"
-        f"<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n<p>{_marked(LEGEND)}</p>"
-        f"<ul>{notes}</ul>\n" + "\n".join(map(_grid, grids_of(run))) + "\n</html>\n"
+        f"<!doctype html>\n<html lang=en><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width, initial-scale=1'>"
+        f"<title>{escape(title)}</title>"
+        f"<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n<p>{_marked(facts(run))}</p>"
+        f"<p>{_marked(LEGEND)}</p><ul>{notes}</ul>\n"
+        + "\n".join(map(_grid, grids_of(run)))
+        + "\n</html>\n"
     )
 
 
@@ -88,7 +93,7 @@ def _dots(points: Sequence[Point], title: str) -> str:
         )
     caption = f"{title}: ○ claimed by the paper, ● measured here"
     body += f'<text x="{_LEFT}" y="{height - 4}">{escape(caption)}</text>'
-    return f'<svg width="{_WIDTH}" height="{height}" role="img">{body}</svg>'
+    return _drawing(height, body)
 
 
 def _curves(points: Sequence[Point], axes: tuple[str, str]) -> str:
@@ -111,10 +116,12 @@ def _curves(points: Sequence[Point], axes: tuple[str, str]) -> str:
         body += f'<rect x="{_WIDTH - 155}" y="{y - 9}" width="10" height="10" fill="{colour}"/>'
         body += f'<text x="{_WIDTH - 140}" y="{y}">{escape(name)}</text>'
     caption = escape(f"{axes[1]} over {axes[0]}")
-    return (
-        f'<svg width="{_WIDTH}" height="290" role="img">{body}<text x="70" y="284">{caption}</text>'
-        "</svg>"
-    )
+    return _drawing(290, f'{body}<text x="70" y="284">{caption}</text>')
+
+
+def _drawing(height: int, body: str) -> str:
+    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
+    return f'<svg {size} role="img">{body}</svg>'
 
 
 def _ticks(decades: Sequence[float], a: float, b: float, bottom: float) -> str:

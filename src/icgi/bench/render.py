@@ -3,12 +3,14 @@
 import csv
 import importlib
 import io
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from icgi import __version__
 from icgi.bench.runner import UNAVAILABLE, Run
 from icgi.bench.summary import Grid
+from icgi.bench.verdicts import claims, counted, markdown_of, short
 from icgi.data.jobs.job import FAILED, REFUSED
 
 LEGEND = (
@@ -30,7 +32,7 @@ def markdown(run: Run) -> str:
     """Page of one table at one scale."""
     table = run.table
     out = [f"# {table.title}", ""]
-    out += [f"{_facts(run)}", "", LEGEND, ""]
+    out += [f"{facts(run)}", "", LEGEND, ""]
     out += [f"* {note}" for note in table.notes]
     for grid in grids_of(run):
         out += ["", f"{'#' * grid.level} {grid.title}", ""]
@@ -44,7 +46,7 @@ def markdown(run: Run) -> str:
 
 def index(runs: Sequence[Run]) -> str:
     """Page that lists the pages of all runs, with how many answers and how many did not end."""
-    out = ["# Tables of the paper, as measured here", "", LEGEND, ""]
+    out = ["# Tables of the paper, as measured here", ""]
     out += [
         "| table | scale | answers | no answer | engines not available |",
         "|---|---|---|---|---|",
@@ -59,19 +61,51 @@ def index(runs: Sequence[Run]) -> str:
         out.append(
             f"| [{run.table.title}]({name}) | {run.scale_name} | " + " | ".join(cells) + " |"
         )
-    return "\n".join([*out, "", "Written by `icgi bench render`; see [bench.md](../bench.md).", ""])
+    out += ["", "Written by `icgi bench render`; see [bench.md](../bench.md).", ""]
+    parts = sections(runs)
+    return "\n".join([*out, parts["short"], parts["claims"]])
 
 
-def _facts(run: Run) -> str:
+def sections(runs: Sequence[Run]) -> dict[str, str]:
+    """Parts of other pages: claims one by one, errors in short, and those for the first page."""
+    chosen = {run.table.name: run for run in runs if run.scale_name != "smoke"}
+    one_by_one, errors = claims(chosen), short(chosen)
+    count = f"{len(one_by_one.rows)} claims: {counted(one_by_one)}."
+    tight = "\n".join("|" + "|".join(row) + "|" for row in (
+        errors.header, ("---",) * len(errors.header), *errors.rows
+    ))  # fmt: skip
+    return {
+        "short": markdown_of(errors),
+        "claims": f"{count}\n\n{markdown_of(one_by_one)}",
+        "first page": f"{tight}\n\n{count}\n",
+    }
+
+
+def refreshed(text: str, parts: Mapping[str, str]) -> str:
+    """Text of a page with these parts between its marks; a page without a mark stays as it is."""
+    for name, part in parts.items():
+        begin, end = f"<!-- bench {name} -->", f"<!-- end of bench {name} -->"
+        before, found, rest = text.partition(begin)
+        if found and end in rest:
+            text = f"{before}{begin}\n\n{part}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def facts(run: Run) -> str:
+    """Command, paper's label, number of answers, version and machine, in a sentence."""
     answers = [line for line in run.lines() if "case" in line]
     hardware = Counter(line["hardware"] for line in answers)
     limits = ", ".join(f"{s:g} s" for s in run.scale.seconds)
     machines = "; ".join(name for name, _ in hardware.most_common()) or "no machine yet"
     versions = ", ".join(sorted({line["version"] for line in answers})) or __version__
+    share = [x["cpu"] / x["seconds"] for x in answers if x.get("cpu") and x["seconds"] > 0.5]
+    busy = ""
+    if share:
+        busy = f" Longer answers had {min(1.0, statistics.median(share)):.0%} of a processor."
     return (
         f"`icgi bench {run.table.name} --scale {run.scale_name}` ({run.table.source} of the "
-        f"paper), {len(answers)} answers of at most {limits} each; icgi {versions}; {machines}. "
-        f"Lines: `{run.manifest.path.name}`."
+        f"paper), {len(answers)} answers of at most {limits} each; icgi {versions}; {machines}."
+        f"{busy} Lines: `{run.manifest.path.name}`."
     )
 
 

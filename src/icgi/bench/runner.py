@@ -63,8 +63,15 @@ class Run:
         return chosen
 
     def lines(self) -> list[Line]:
-        """Answers, and for each engine that was not available the reason."""
-        return list(self.manifest.finished().values())
+        """Answers, and for each engine that was not available the reason.
+
+        Of an answer that was asked anew (other weights, another reference) the last one counts.
+        """
+        last: dict[tuple[object, ...], Line] = {}
+        for line in self.manifest.finished().values():
+            words = ("case", "column", "engine", "seed", "asked")
+            last[tuple(line.get(word) for word in words)] = line
+        return list(last.values())
 
     def expected(self, cases: int, only: tuple[str, ...] = ()) -> int:
         """Number of answers of a complete run, engines that are not available left out."""

@@ -187,7 +187,7 @@ def grids(run: Run) -> list[Grid]:
         rows, records = [], []
         for column, weighted in itertools.product(run.table.columns, (False, True)):
             name = f"{column.title} weighted" if weighted else column.title
-            found = _measured(lines, row, column, weighted)
+            found = measured(lines, row, column, weighted)
             cells = [_cell(run, row, column, weighted, key, found) for key, _ in _METRICS]
             if isinstance(found, str):
                 reason = reasons.get(column.title, found)[:140]
@@ -214,7 +214,8 @@ def grids(run: Run) -> list[Grid]:
     return made
 
 
-def _measured(lines: Sequence[Line], row: Row, column: Column, weighted: bool) -> Measured | str:
+def measured(lines: Sequence[Line], row: Row, column: Column, weighted: bool) -> Measured | str:
+    """Numbers of a method on a row; in words why there are none."""
     regime = REGIMES[row.group]
     sources = {CALIBRATION: regime.calibrated_on, TEST: regime.data}
     parts: dict[str, list[_Graph]] = {CALIBRATION: [], TEST: []}

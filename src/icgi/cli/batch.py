@@ -52,6 +52,10 @@ def run(
         str,
         typer.Option("--memory", metavar="SIZE", help="Memory for the tables of each answer."),
     ] = "2G",
+    referenced: Annotated[
+        bool,
+        typer.Option("--referenced", help="Only models that come with reference marginals."),
+    ] = False,
     workers: options.Workers = None,
     cluster: options.Cluster = None,
     again: Annotated[
@@ -84,7 +88,9 @@ def run(
             require_extra("pyarrow.parquet", "data", "writing .parquet")
     seeds = tuple(dict.fromkeys(seed or [0]))
     plan = Plan(engines, seeds, seconds, options.bytes_of(memory))
-    found = entries(source)
+    found = [entry for entry in entries(source) if entry.referenced or not referenced]
+    if not found:
+        raise IcgiError(f"{source} has no model with reference marginals; leave --referenced out")
     manifest = Manifest(out.with_name(f"{out.name}.jobs.jsonl"))
     before = set(manifest.finished())
     total = len(found) * len(engines) * len(seeds)

@@ -196,8 +196,8 @@ def _write(wanted: "Run", out: Path) -> None:
 
 
 def _render_all(folder: Path, pages: Path, quiet: bool) -> None:
-    """Write a page of every table and scale that has lines, and an index of them."""
-    from icgi.bench.render import index
+    """Write a page of every table and scale that has lines, an index, and parts of other pages."""
+    from icgi.bench.render import index, refreshed, sections
     from icgi.bench.runner import Run
     from icgi.bench.table import SCALES
     from icgi.bench.tables import TABLES
@@ -217,3 +217,10 @@ def _render_all(folder: Path, pages: Path, quiet: bool) -> None:
         output.note(f"{target}", quiet)
     with output.whole_file(pages / "index.md") as draft:
         draft.write_text(index(found), encoding="utf-8")
+    parts = sections(found)
+    for page in (pages.parent / "results.md", pages.parent.parent / "README.md"):
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        if (new := refreshed(text, parts)) != text:
+            with output.whole_file(page) as draft:
+                draft.write_text(new, encoding="utf-8")
+            output.note(f"{page}", quiet)

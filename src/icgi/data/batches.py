@@ -25,8 +25,9 @@ from icgi.model.graph import FactorGraph, FloatArray
 from icgi.wording import harmless
 
 COLUMNS = (
-    "instance", "variables", "factors", "engine", "seed", "status", "mae", "max", "kl", "hellinger",
-    "score", "excluded", "expected", "log_z", "seconds", "memory", "note", "message", "key",
+    "instance", "family", "variables", "factors", "engine", "seed", "status", "mae", "max", "kl",
+    "hellinger", "score", "excluded", "expected", "log_z", "seconds", "memory", "note", "message",
+    "key",
 )  # fmt: skip
 ENDINGS = (".csv", ".parquet")
 
@@ -37,6 +38,8 @@ class Entry:
 
     name: str
     load: Callable[[], Question]
+    family: str = ""  # where the source has families
+    referenced: bool = False  # whether reference marginals come with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +65,35 @@ def entries(source: Path) -> list[Entry]:
     if (source / "manifest.json").is_file():
         return list(_labelled(source))
     if (source / "manifest.csv").is_file():
-        return [Entry(each.name, partial(_published, each)) for each in instances(source)]
+        return [
+            Entry(each.name, partial(_published, each), each.family, each.has_reference)
+            for each in instances(source)
+        ]
     if source.is_dir():
         found = [p for p in sorted(source.iterdir()) if _is_model(p)]
         if not found:
             raise IcgiError(f"{source} holds no models; their names end in {', '.join(FORMATS)}")
-        return [Entry(path.name, partial(from_file, path)) for path in found]
+        return [_of_file(path.name, path) for path in found]
     if not source.is_file():
         raise IcgiError(f"{source} does not exist; give a folder of models, or a list of files")
     if _is_model(source):
-        return [Entry(source.name, partial(from_file, source))]
+        return [_of_file(source.name, source)]
     return list(_listed(source))
+
+
+def _of_file(name: str, path: Path) -> Entry:
+    return Entry(name, partial(from_file, path), referenced=_beside(path, ".MAR").is_file())
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """File that belongs to a model, packed or not."""
+    return path.with_name(path.name.removesuffix(".gz") + ending)
 
 
 def from_file(path: Path) -> Question:
     """Question of a model file, with the evidence (.evid) and reference (.MAR) beside it."""
-    base = path.with_name(path.name.removesuffix(".gz"))
     model = read(path)
-    evidence, reference = base.with_name(f"{base.name}.evid"), base.with_name(f"{base.name}.MAR")
+    evidence, reference = _beside(path, ".evid"), _beside(path, ".MAR")
     return Question(
         path.name,
         model,
@@ -128,11 +142,14 @@ def run_batch(
                 question = entry.load()
             except (IcgiError, MemoryError) as reason:
                 for engine, seed in itertools.product(plan.engines, plan.seeds):
-                    line = {"instance": entry.name, "engine": engine, "seed": seed}
+                    line = {
+                        "instance": entry.name, "family": entry.family,
+                        "engine": engine, "seed": seed,
+                    }  # fmt: skip
                     keep({**line, "status": REFUSED, "message": str(reason), "key": ""})
                 continue
             for job, words in plan.jobs(question):
-                yield job, question, {**words, "instance": entry.name}
+                yield job, question, {**words, "instance": entry.name, "family": entry.family}
 
     def position(line: Line) -> tuple[int, int, int]:
         engine, seed = plan.engines.index(line["engine"]), plan.seeds.index(line["seed"])
@@ -158,7 +175,7 @@ def write_table(rows: Sequence[Line], path: Path) -> None:
 
 
 def _schema(pa: Any) -> Any:
-    text = ("instance", "engine", "status", "note", "message", "key")
+    text = ("instance", "family", "engine", "status", "note", "message", "key")
     whole_numbers = ("variables", "factors", "seed", "excluded", "memory")
     kinds = {name: pa.string() for name in text} | {name: pa.int64() for name in whole_numbers}
     return pa.schema([(name, kinds.get(name, pa.float64())) for name in COLUMNS])
@@ -179,12 +196,13 @@ def _listed(source: Path) -> Iterator[Entry]:
         text = line.strip()
         if text and not text.startswith("#"):
             path = source.parent / text
-            yield Entry(text, partial(from_file, path))
+            yield _of_file(text, path)
 
 
 def _labelled(source: Path) -> Iterator[Entry]:
     for each in LabelledSet(source):
-        yield Entry(each.identity.name, partial(_question, each))
+        identity = each.identity
+        yield Entry(identity.name, partial(_question, each), identity.family, referenced=True)
 
 
 def _question(each: Labelled) -> Question:
