@@ -25,10 +25,11 @@ sys.path.insert(0, str(ROOT.parent / "tests"))
 
 import structured  # noqa: E402
 from collapsed import CollapsedJunctionTree  # noqa: E402
+from icgi.clock import Deadline  # noqa: E402
 from icgi.data.collection import Instance, data_folder, instances  # noqa: E402
 from icgi.errors import IcgiError  # noqa: E402
 from icgi.exact.forecast import along  # noqa: E402
-from icgi.exact.forms import COUNTING, COUNTING_SHARE, EASY, NARROW, reduced_form  # noqa: E402
+from icgi.exact.forms import AS_IT_IS, LONGEST, QUICK, forms, reduced_form  # noqa: E402
 from icgi.exact.junction_tree import JunctionTree  # noqa: E402
 from icgi.inference import Budget, Marginals, infer  # noqa: E402
 from icgi.model.condition import condition  # noqa: E402
@@ -209,7 +210,6 @@ def counted_line(name: str, model: FactorGraph) -> tuple[Line, np.ndarray | None
 
 def none() -> Iterator[Line]:
     """Share of the time of an answer that looking for structure in vain takes."""
-    # `forms` does not look at all where the model as it is costs less than looking.
     names = "grids", "dbn", "alchemy", "csp", "segmentation", "objectdetection"
     families = [f"uai2014-{name}" for name in names]
     seen: dict[str, int] = {}
@@ -219,20 +219,18 @@ def none() -> Iterator[Line]:
             continue
         model = condition(each.model(), dict(each.evidence())).model
         order = width(model)
-        ahead = along(model, order).seconds
-        pays = COUNTING * model.n_factors <= COUNTING_SHARE * ahead  # as `forms` decides
-        look = lambda m=model, c=pays: (  # noqa: E731
-            collapse(reduced_form(m)[1]), find_barren(m), count_classes(m) if c else None
-        )  # fmt: skip
-        found = look()
+        look = lambda m=model, o=order: forms(  # noqa: E731
+            m, o, np.random.default_rng(0), Deadline.after(LONGEST)
+        )
+        found = [form.name for form in look() if form.name != AS_IT_IS]
         line: Line = {"model": each.name, "bits": round(order.log2_table, 1)}
-        line["looked for"] = order.log2_entries > EASY and order.log2_table > NARROW
+        line["looked for"] = looked = along(model, order).seconds > QUICK  # as `best_forecast` does
         line["seconds"] = round(cpu(look), 5)
-        line["found"] = found[0] is not None or found[2] is not None
+        line["found"] = ", ".join(found)
         if order.log2_entries < 27:
-            spent = cpu(lambda m=model: JunctionTree()(m, BUDGET, np.random.default_rng(0)), 1)
+            spent = cpu(lambda m=model: JunctionTree()(m, BUDGET, np.random.default_rng(0)), 3)
             line["seconds of jt"] = round(spent, 4)
-            line["share"] = round(float(line["seconds"]) / spent, 3)  # type: ignore[arg-type]
+            line["share"] = round(float(line["seconds"]) / spent, 3) if looked else 0.0  # type: ignore[arg-type]
         yield line
 
 

@@ -135,8 +135,10 @@ def _structured(
         order = find_order(counted.model, rng, deadline.share(0.25).left)
         words = str(counted) + _change(plain, order.log2_table)
         yield _plain("counted", words, counted.model, order, counted)
-    yield from _collapsed(split_products(model), None, plain, rng, deadline.share(0.25))
-    merged, reduced = reduced_form(model, deadline.share(0.25))
+    split = split_products(model)
+    yield from _collapsed(split, None, plain, rng, deadline.share(0.25))
+    merged = merge_copies(model, deadline.share(0.25))
+    reduced = split if merged is None else split_products(merged.model)
     if reduced is not model:
         copies = 0 if merged is None else merged.copies
         grown = reduced.n_factors - model.n_factors

@@ -13,7 +13,7 @@ import numpy as np
 
 from icgi.clock import Deadline
 from icgi.kernels import kernel
-from icgi.model.graph import FactorGraph
+from icgi.model.graph import FactorGraph, assembled
 from icgi.model.wiring import Wiring, wiring
 
 TOLERANCE = 1e-12  # relative deviation of the sums from a constant
@@ -52,7 +52,7 @@ class Barren:
         cards[chosen] = self.whole.cards[chosen]
         factors = [f for i in chosen for f in self.factors[i]]
         constant = -sum(self.log_sums[i] for i in chosen)
-        return FactorGraph(
+        return assembled(
             cards,
             (*self.model.scopes, *(self.whole.scopes[f] for f in factors), ()),
             (
@@ -76,7 +76,7 @@ def find_barren(model: FactorGraph) -> Barren | None:
     cards = model.cards.copy()
     cards[order] = 1
     kept = [f for f in range(model.n_factors) if f not in gone]
-    small = FactorGraph(
+    small = assembled(
         cards,
         (*(model.scopes[f] for f in kept), ()),
         (*(model.log_tables[f] for f in kept), np.array(float(sums.sum()))),

@@ -8,7 +8,7 @@ and no elimination order becomes more expensive.
 import numpy as np
 
 from icgi.kernels import kernel
-from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.graph import FactorGraph, FloatArray, assembled
 from icgi.model.wiring import wiring
 
 TOLERANCE = 1e-12  # of logarithms, relative to their size where they are large
@@ -26,7 +26,7 @@ def split_products(model: FactorGraph) -> FactorGraph:
         parts = [(scope, table)] if found[f, 0] < 0 else _parts(scope, table)
         scopes += [part for part, _ in parts]
         tables += [values for _, values in parts]
-    return FactorGraph(model.cards, tuple(scopes), tuple(tables), model.names, model.states)
+    return assembled(model.cards, tuple(scopes), tuple(tables), model.names, model.states)
 
 
 def _parts(scope: tuple[int, ...], table: FloatArray) -> list[tuple[tuple[int, ...], FloatArray]]:
@@ -34,6 +34,7 @@ def _parts(scope: tuple[int, ...], table: FloatArray) -> list[tuple[tuple[int, .
     dims = np.array(table.shape, np.int64)
     a, b = _pair(np.ascontiguousarray(table).ravel(), dims)
     if a < 0:
+        table.flags.writeable = False
         return [(scope, table)]
     rows = np.moveaxis(table, (a, b), (0, 1))
     flat = rows.reshape(rows.shape[0], rows.shape[1], -1)  # a b r
