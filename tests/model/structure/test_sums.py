@@ -58,6 +58,16 @@ def test_sums_of_more_terms_than_there_is_room_for_are_left_alone() -> None:
     assert decompose(table)[0].terms[0] == 0
 
 
+def test_entries_of_any_range_are_looked_at() -> None:
+    """Products of tiny numbers are zero, and nothing may be divided by them."""
+    rng = np.random.default_rng(0)
+    for size in (20.0, 100.0, 300.0, 700.0):
+        table = np.exp(-size * rng.random((3, 2, 4, 2)))
+        table[rng.random(table.shape) < 0.3] = 0.0
+        table[-1, -1, -1, -1] = 1.0
+        assert decompose(table)[0].terms[0] == 0
+
+
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("seed", range(3))
 def test_gates_are_sums_of_few_products(kind: str, seed: int) -> None:

@@ -11,6 +11,7 @@ from icgi.model.structure.wide import add, divide, multiply, root
 
 SNAP = 1e-6  # directions this close to 0 or ±1 are tried as 0 or ±1 first
 ROUGH = 1e-9  # relative to the largest entry: the first test of a product
+FAINT = 1e-60  # relative to that, too: the fourth power of smaller entries is none
 
 
 @kernel
@@ -78,7 +79,7 @@ def pencil(rows, rest):  # type: ignore[no-untyped-def]
                         max(max(a[j00], a[j01]), max(a[j10], a[corner])),
                         max(max(b[j00], b[j01]), max(b[j10], b[corner])),
                     )
-                    if size == 0.0:
+                    if size < FAINT:
                         continue
                     d0, e0 = _det(a[j00], a[corner], a[j01], a[j10])
                     d2, e2 = _det(b[j00], b[corner], b[j01], b[j10])
