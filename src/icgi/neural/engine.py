@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +89,8 @@ class IcgiNetwork:
         changes = {key: value for key, value in wanted.items() if value is not None}
         if self.variant == "fast" and self.weights is None:
             changes.pop("core", None)
+        elif self.core is not None and hasattr(found.config, "core_states"):
+            changes["core_states"] = 0
         return switched(found, changes)
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
@@ -107,12 +109,7 @@ class IcgiNetwork:
         Answers are those of one by one up to rounding; models of many states that share a batch
         also share the size of the core. The seconds are those of an answer on average.
         """
-        if not models:
-            return []
-        deadline = Deadline.after(budget.seconds * len(models))
-        size = sum(m.n_variables for m in models)
-        with torch_threads(1 if size < WORTH_THREADS else threads):
-            return self._batch(models, budget, deadline, rngs)
+        return _timed(models, budget, threads, lambda d: self._batch(models, budget, d, rngs))
 
     def _batch(
         self,
@@ -123,8 +120,6 @@ class IcgiNetwork:
     ) -> list[Marginals]:
         from icgi.neural.weights import is_shipped, shipped
 
-        if PER_FACTOR * sum(m.n_factors for m in models) >= deadline.left:
-            return [unread(model) for model in models]
         if self.variant != "fast" or self.weights is not None:
             from icgi.neural.network_engine import network_marginals
 
@@ -226,14 +221,13 @@ class TrainedNetwork:
         """Marginals of many models; the seconds are those of an answer on average."""
         from icgi.neural.network_engine import network_marginals
 
-        deadline = Deadline.after(budget.seconds * len(models))
-        if PER_FACTOR * sum(m.n_factors for m in models) >= deadline.left:
-            return [unread(model) for model in models]
-        size = sum(m.n_variables for m in models)
-        with torch_threads(1 if size < WORTH_THREADS else threads):
-            return network_marginals(
-                self._network(), self.network, models, budget, rngs, deadline, device=self.device
-            )
+        network = self._network()
+        return _timed(
+            models, budget, threads,
+            lambda deadline: network_marginals(
+                network, self.network, models, budget, rngs, deadline, device=self.device
+            ),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,21 +268,37 @@ class Ensemble:
         from icgi.neural.network_engine import network_marginals
         from icgi.neural.weights import shipped, shipped_seeds
 
-        deadline = Deadline.after(budget.seconds * len(models))
-        if PER_FACTOR * sum(m.n_factors for m in models) >= deadline.left:
-            return [unread(model) for model in models]
-        size = sum(m.n_variables for m in models)
         networks = [shipped(name) for name in shipped_seeds(self._kind)]
-        with torch_threads(1 if size < WORTH_THREADS else threads):
-            members = [
+
+        def members(deadline: Deadline) -> list[Marginals]:
+            each = [
                 network_marginals(
                     network, self._kind, models, budget, rngs,
                     deadline.share(1.0 / (len(networks) - k)), device=self.device,
                 )
                 for k, network in enumerate(networks)
             ]  # fmt: skip
-        each = zip(models, zip(*members, strict=True), strict=True)
-        return [_mean(model, answers) for model, answers in each]
+            answers = zip(*each, strict=True)
+            return [_mean(model, own) for model, own in zip(models, answers, strict=True)]
+
+        return _timed(models, budget, threads, members)
+
+
+def _timed(
+    models: Sequence[FactorGraph],
+    budget: Budget,
+    threads: int | None,
+    answers: Callable[[Deadline], list[Marginals]],
+) -> list[Marginals]:
+    """Answers by a deadline; those of fields alone where there is no time to read the models."""
+    if not models:
+        return []
+    deadline = Deadline.after(budget.seconds * len(models))
+    if PER_FACTOR * sum(m.n_factors for m in models) >= deadline.left:
+        return [unread(model) for model in models]
+    size = sum(m.n_variables for m in models)
+    with torch_threads(1 if size < WORTH_THREADS else threads):
+        return answers(deadline)
 
 
 def _mean(model: FactorGraph, members: Sequence[Marginals]) -> Marginals:

@@ -8,6 +8,7 @@ Where the algebra is exact (no spin had more than two neighbours when it went), 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -28,10 +29,10 @@ from icgi.neural.closed_form import (
     restore,
     signs_like,
 )
+from icgi.neural.elimination import Sweep, brought_back, eliminated
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes, edge_features
 from icgi.neural.heads import TiltedDirichletHead
 from icgi.neural.networks import Draws, normal
-from icgi.neural.pace import check
 from icgi.neural.precision import Precision
 from icgi.neural.rest import EVERY, ExactRest
 from icgi.neural.shrink import bordered, positions, remaining, remaining_pairs, taken
@@ -173,38 +174,34 @@ class FastNetwork(nn.Module):
             Sums what is left of a model as soon as it can; elimination goes on down to `core`
             without it.
         """
-        live = self._start(spins, torch.ones_like(spins.fields) if jitter is None else jitter)
-        lost = torch.zeros_like(spins.fields[:, :1])  # b 1    0 while every step was exact
-        started = torch.zeros_like(spins.fields[:, 0])  # b    1 once padding is gone
-        tape: list[_Gone] = []
-        which, parts = torch.arange(len(lost), device=lost.device), []
-        for t in range(spins.fields.shape[1] - core):
-            check(deadline)
-            if exact is not None and (t == 0 or live.fields.shape[1] % EVERY == 0):
-                known = _summed(live, exact, padded=t == 0)
-                done = torch.tensor([k is not None for k in known], device=lost.device)
-                if done.any():
-                    found = self._distribute(
-                        _some(live, done), [_some(g, done) for g in tape], lost[done], deadline,
-                        _stacked([k for k in known if k is not None], live.fields),
-                    )  # fmt: skip
-                    parts.append((which[done], found))
-                    live, tape = _some(live, ~done), [_some(g, ~done) for g in tape]
-                    lost, started, which = lost[~done], started[~done], which[~done]
-                    if not len(which):
-                        break
-            if t and live.fields.shape[1] % self.config.encode_every == 0:
-                live = self._encode_again(live, started)
-            gone, live, was_real = self._eliminate(live)
-            lost = lost + gone.loss[:, None]
-            started = torch.maximum(started, was_real)
-            tape.append(gone)
+        even = torch.ones_like(spins.fields) if jitter is None else jitter
+        sweep: Sweep[_Live, _Gone] = Sweep.of(self._start(spins, even))
+        which, parts = torch.arange(len(even), device=even.device), []
+
+        def look(sweep: Sweep[_Live, _Gone], t: int) -> bool:
+            """Answer the models of which what is left can be summed."""
+            nonlocal which
+            if exact is None or (t and sweep.live.fields.shape[1] % EVERY):
+                return True
+            known = _summed(sweep.live, exact, padded=t == 0)
+            done = torch.tensor([k is not None for k in known], device=even.device)
+            if done.any():
+                ready = _some_sweep(sweep, done)
+                rest = _stacked([k for k in known if k is not None], sweep.live.fields)
+                parts.append((which[done], self._distribute(ready, deadline, rest)))
+                left = _some_sweep(sweep, ~done)
+                sweep.live, sweep.tape = left.live, left.tape
+                sweep.lost, sweep.started, which = left.lost, left.started, which[~done]
+            return len(which) > 0
+
+        steps, every = spins.fields.shape[1] - core, self.config.encode_every
+        eliminated(sweep, steps, self._eliminate, self._encode_again, every, deadline, look)
         if len(which):
-            rest = enumerate_core(live.couplings, live.fields)[:2]
-            parts.append((which, self._distribute(live, tape, lost, deadline, rest)))
+            rest = enumerate_core(sweep.live.couplings, sweep.live.fields)[:2]
+            parts.append((which, self._distribute(sweep, deadline, rest)))
         if len(parts) == 1:
             return parts[0][1]
-        alpha = torch.zeros(*spins.fields.shape, 2, device=lost.device, dtype=lost.dtype)
+        alpha = torch.zeros(*spins.fields.shape, 2, device=even.device, dtype=even.dtype)
         for which, found in parts:
             alpha[which] = found
         return alpha
@@ -254,8 +251,8 @@ class FastNetwork(nn.Module):
         started = started[:, None, None, None]
         return live._replace(tokens=torch.where(started > 0, tokens, live.tokens))
 
-    def _eliminate(self, live: _Live) -> tuple[_Gone, _Live, Tensor]:
-        """Take out the spin that loses least; also 1 (b) where it was no padding."""
+    def _eliminate(self, live: _Live, t: int) -> tuple[_Gone, _Live, Tensor, Tensor]:
+        """Take out the spin that loses least; what is lost, and 1 where it was no padding (b)."""
         pick, loss = cheapest(live.couplings, live.fields, live.real, live.jitter)
         row, couplings = remaining_pairs(live.couplings, pick)
         to, near = remaining_pairs(live.distances, pick)
@@ -308,13 +305,11 @@ class FastNetwork(nn.Module):
             fields=left.fields + forces,
             tokens=left.tokens + step.message,
         )
-        return gone, left, taken(live.real, pick)
+        return gone, left, gone.loss, taken(live.real, pick)
 
     def _distribute(
         self,
-        live: _Live,
-        tape: list[_Gone],
-        lost: Tensor,
+        sweep: Sweep[_Live, _Gone],
         deadline: Deadline | None,
         rest: tuple[Tensor, Tensor],
     ) -> Tensor:
@@ -322,7 +317,8 @@ class FastNetwork(nn.Module):
 
         `rest` are means (b n) and covariances (b n n) of those that are left.
         """
-        total = live.fields.shape[1] + len(tape)
+        live, lost = sweep.live, sweep.lost
+        total = live.fields.shape[1] + len(sweep.tape)
         learned = (lost > 0).to(lost.dtype)
         mean, covariance = rest
         base = torch.atanh(mean.clamp(-1.0 + 1e-7, 1.0 - 1e-7))
@@ -334,18 +330,10 @@ class FastNetwork(nn.Module):
         ratio = deviation_ratio(corrected, mean, learned)
         covariance = covariance * ratio[:, :, None] * ratio[:, None]
         back = _Back(corrected, covariance, tokens, live.ids)
-        parts = [alpha]
-        for gone in reversed(tape):
-            check(deadline)
-            back, alpha = self._put_back(gone, back, lost, total)
-            parts.append(alpha)
-        alpha = torch.cat(parts[::-1], 1)
-        everyone = torch.arange(total, device=alpha.device).expand_as(back.ids)
-        return alpha.gather(1, positions(back.ids, everyone, total)[:, :, None].expand(-1, -1, 2))
+        put_back = partial(self._put_back, lost, total)
+        return brought_back(back, alpha, sweep.tape, put_back, deadline)
 
-    def _put_back(
-        self, gone: _Gone, back: "_Back", lost: Tensor, total: int
-    ) -> tuple["_Back", Tensor]:
+    def _put_back(self, lost: Tensor, total: int, gone: _Gone, back: _Back) -> tuple[_Back, Tensor]:
         """One spin in front of those that are back, and its concentrations (b 1 2)."""
         place = positions(gone.left, back.ids, total)
         row = gone.row.gather(1, place)
@@ -399,6 +387,11 @@ class FastNetwork(nn.Module):
 def _some(part: _Arrays, which: Tensor) -> _Arrays:
     """Arrays of some of the models of a batch."""
     return type(part)(*(x[which] for x in part))
+
+
+def _some_sweep(sweep: Sweep[_Live, _Gone], which: Tensor) -> Sweep[_Live, _Gone]:
+    tape = [_some(gone, which) for gone in sweep.tape]
+    return Sweep(_some(sweep.live, which), tape, sweep.lost[which], sweep.started[which])
 
 
 def _summed(

@@ -7,6 +7,7 @@ arrive as pair tables (`general_batch`). Where the algebra is exact, corrections
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from icgi.clock import Deadline
 from icgi.neural.arrange import after_elimination
 from icgi.neural.batch import Batch, tables_of
+from icgi.neural.elimination import Sweep, brought_back, eliminated
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
 from icgi.neural.general_algebra import (
     beliefs_of,
@@ -115,6 +117,11 @@ class _Live(NamedTuple):
         return self.links[..., 0]
 
     @property
+    def ids(self) -> Tensor:
+        """Original numbers."""
+        return self.fixed.id
+
+    @property
     def distances(self) -> Tensor:
         return self.links[..., 1]
 
@@ -205,19 +212,10 @@ class GeneralNetwork(nn.Module):
             Moment after which the run is left at its next step, by `OutOfTime`.
         """
         even = torch.ones_like(batch.real) if jitter is None else jitter
-        live = self._start(batch, even, deadline)
-        lost = torch.zeros_like(batch.real[:, :1])  # b 1    inexactness of all steps
-        started = torch.zeros_like(batch.real[:, 0])  # b    1 once padding is gone
-        tape: list[_Gone] = []
-        for t in range(batch.real.shape[1] - core):
-            check(deadline)
-            if t and live.unary.shape[1] % self.config.encode_every == 0:
-                live = self._encode_again(live, started)
-            gone, live, loss = self._eliminate(live)
-            lost = lost + loss[:, None]
-            started = torch.maximum(started, gone.fixed.real)
-            tape.append(gone)
-        return self._distribute(live, tape, share(lost), deadline)
+        sweep: Sweep[_Live, _Gone] = Sweep.of(self._start(batch, even, deadline))
+        steps, every = batch.real.shape[1] - core, self.config.encode_every
+        eliminated(sweep, steps, self._eliminate, self._encode_again, every, deadline)
+        return self._distribute(sweep.live, sweep.tape, share(sweep.lost), deadline)
 
     def _start(self, batch: Tables, jitter: Tensor, deadline: Deadline | None) -> _Live:
         exists = batch.exists
@@ -264,8 +262,8 @@ class GeneralNetwork(nn.Module):
         started = started[:, None, None, None]
         return live._replace(tokens=torch.where(started > 0, tokens, live.tokens))
 
-    def _eliminate(self, live: _Live) -> tuple[_Gone, _Live, Tensor]:
-        """Take out the variable that loses least; also how inexact that is (b)."""
+    def _eliminate(self, live: _Live, t: int) -> tuple[_Gone, _Live, Tensor, Tensor]:
+        """Take out the variable that loses least; how inexact that is, and 1 if no padding (b)."""
         pick, loss = cheapest(live)  # b n, b
         left, to = without(live, pick)
         gone = _Gone(
@@ -305,7 +303,7 @@ class GeneralNetwork(nn.Module):
             links=torch.stack([adjacency, distances], -1),
             tokens=left.tokens + step.message,
         )
-        return gone, left, loss
+        return gone, left, loss, gone.fixed.real
 
     def _distribute(
         self, live: _Live, tape: list[_Gone], learned: Tensor, deadline: Deadline | None
@@ -320,17 +318,10 @@ class GeneralNetwork(nn.Module):
         marginals = alpha / alpha.sum(-1, keepdim=True)
         covariance = moved_covariance(covariance, found, marginals, learned)
         back = _Back(marginals, covariance, exists, tokens, fixed.id)
-        parts = [alpha]
-        for gone in reversed(tape):
-            check(deadline)
-            back, alpha = self._put_back(gone, back, learned, total)
-            parts.append(alpha)
-        alpha = torch.cat(parts[::-1], 1)
-        everyone = torch.arange(total, device=alpha.device).expand_as(back.ids)
-        return alpha.gather(1, positions(back.ids, everyone, total)[:, :, None].expand_as(alpha))
+        return brought_back(back, alpha, tape, partial(self._put_back, learned, total), deadline)
 
     def _put_back(
-        self, gone: _Gone, back: _Back, learned: Tensor, total: int
+        self, learned: Tensor, total: int, gone: _Gone, back: _Back
     ) -> tuple[_Back, Tensor]:
         """One variable in front of those that are back, and its concentrations (b 1 k)."""
         place = positions(gone.left, back.ids, total)
