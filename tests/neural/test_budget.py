@@ -44,10 +44,6 @@ def test_without_time_there_is_an_answer_that_says_so(engine: str, name: str) ->
 @pytest.mark.parametrize("side", [30, 60])
 def test_seconds_are_kept(engine: str, side: int) -> None:
     model = lattice(side)
-    if engine == "icgi:paper" and side > 32:
-        with pytest.raises(UnsupportedModelError, match="2048 states in all"):
-            run(model, engine, seconds=1.0)
-        return
     began = time.perf_counter()
     found = run(model, engine, seconds=1.0)
     assert time.perf_counter() - began < 3.0  # generous: other work may share the machine

@@ -23,6 +23,7 @@ from icgi.neural.pace import check
 
 FLOOR = 30.0  # log of how much less likely than anything possible the impossible is made
 MOST_STATES = 64  # of one variable, auxiliaries included; a table of pairs then has 4096 entries
+CORE_STATES = 4096  # configurations of the variables left at the end, all of which are summed
 LEAST_VARIABLES = 3  # of a batch: putting a variable back looks at its three strongest neighbours
 GAUGE_SWEEPS = 6
 JOINS_NOTHING = 1e-9  # largest entry of a gauged table that is the sum of two fields
@@ -74,6 +75,14 @@ class Tables:
     def with_context(self, estimate: Tensor, reliability: Tensor) -> "Tables":
         """Same batch with context."""
         return replace(self, estimate=estimate, reliability=reliability)
+
+
+def core_size(states: int, variables: int, core_states: int = CORE_STATES) -> int:
+    """Most variables of so many states whose configurations number up to `core_states`."""
+    size = LEAST_VARIABLES
+    while states ** (size + 1) <= core_states:
+        size += 1
+    return min(size, variables)
 
 
 def pair_form(

@@ -24,16 +24,17 @@ from icgi.neural.factor_patches import Limits, Piece, pieces
 from icgi.neural.gate import believes
 from icgi.neural.general import GeneralNetwork
 from icgi.neural.general_batch import (
+    CORE_STATES,
     LEAST_VARIABLES,
     MOST_STATES,
     PairForm,
     assemble,
+    core_size,
     listed,
     pair_form,
 )
 from icgi.neural.pace import OutOfTime
 
-CORE_STATES = 4096  # configurations of the core, all of which are summed
 SIZES = (2048, 1024, 512, 256, 128, 64)  # tokens that run whole, or make a piece: first that fits
 LARGEST_PIECE = 256  # tokens, of a model that does not run whole; more gain little
 QUICK_TOKENS = 1024  # up to which several orders are tried
@@ -299,14 +300,6 @@ def _seconds(case: Case, tokens: int) -> float:
         return _cost(n, k)
     each = max(min(tokens, LARGEST_PIECE) // k, 1)
     return n / max(Limits(tokens, k).inside * each, 1.0) * _cost(each, k)
-
-
-def core_size(states: int, variables: int, core_states: int = CORE_STATES) -> int:
-    """Most variables of so many states whose configurations number up to `core_states`."""
-    size = LEAST_VARIABLES
-    while states ** (size + 1) <= core_states:
-        size += 1
-    return min(size, variables)
 
 
 def bytes_needed(variables: int, states: int, core_states: int = CORE_STATES) -> int:

@@ -2,6 +2,8 @@
 
 States that cannot occur leave a model before a network sees it, and get exactly zero. Models of
 similar size share a batch. Past the deadline an answer is what was known before the network.
+Models too large for a network that eliminates are answered in pieces of their graph, with the
+messages of belief propagation across the borders.
 """
 
 from collections.abc import Sequence
@@ -19,6 +21,9 @@ from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.neural import doubt
 from icgi.neural.batch import Prepared, collate, prepared
+from icgi.neural.cases import Case, prepare
+from icgi.neural.factor_patches import Limits, Piece, pieces
+from icgi.neural.general_batch import MOST_STATES
 from icgi.neural.networks import Draws, network_name
 from icgi.neural.pace import OutOfTime, check, unary_beliefs
 from icgi.neural.possible import possible_states
@@ -27,6 +32,9 @@ LARGEST_BATCH = 128
 SINGLE = 4  # bytes
 UNCLAIMED = 1e6  # α₀ of networks that claim none: how sure they are is left to `doubt`
 LARGEST_TABLE = 2**20  # entries of one padded factor
+PIECE = Limits(256, MOST_STATES)  # tokens, and states of a variable, of a piece
+TOGETHER = 64  # pieces that are handed to the network at once
+MESSAGES = 0.3  # share of a model's time for belief propagation, where it is cut into pieces
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,13 +66,14 @@ def network_marginals(
     Raises
     ------
     UnsupportedModelError
-        Where the network cannot take a model, before anything is computed.
+        Where the network cannot take a model, not even in pieces.
     BudgetError
         Where a single model needs more memory than the budget has.
     """
     network, kind = network.to(device).eval(), network_name(network)
     answers: dict[int, Marginals] = {}
     jobs: list[_Job] = []
+    large: list[int] = []
     for k, model in enumerate(models):
         alive = possible_states(model, deadline)
         answers[k] = _known_before(model, unary_beliefs(model, alive))
@@ -73,6 +82,10 @@ def network_marginals(
             jobs.append(_job(network, name, k, part, budget))
         except OutOfTime:
             continue
+        except UnsupportedModelError:
+            if not network.pairwise:
+                raise
+            large.append(k)
     # padding counts as a step of an elimination that ends early
     same_size = getattr(network.config, "steps", None) is not None
     for batch in _batches(jobs, budget, same_size):
@@ -83,7 +96,81 @@ def network_marginals(
         for job, alphas, first in zip(batch, *found, strict=True):
             model = models[job.number]
             answers[job.number] = _answer(kind, model, job, alphas, first, orders)
+    for done, k in enumerate(large):
+        until = deadline.share(1.0 / (len(large) - done))
+        answers[k] = _in_pieces(network, name, models[k], budget, rngs[k], until, orders, device)
     return [answers[k] for k in range(len(models))]
+
+
+def _in_pieces(
+    network: Any, name: str, model: FactorGraph, budget: Budget, rng: Generator,
+    deadline: Deadline, orders: int, device: str,
+) -> Marginals:  # fmt: skip
+    """Marginals of a model that the network does not take whole."""
+    case = prepare(model, deadline.share(MESSAGES))
+    found = _Pieced(case)
+
+    def ask(group: list[Piece]) -> list[Marginals]:
+        parts, streams = [piece.model for piece in group], rng.spawn(len(group))
+        return network_marginals(network, name, parts, budget, streams, deadline, orders, device)
+
+    waiting: list[Piece] = []
+    every = () if case.messages is None else pieces(case.reduced, case.messages, PIECE)
+    for piece in every:
+        if deadline.passed:
+            break
+        waiting.append(piece)
+        if len(waiting) == TOGETHER:
+            found.take(waiting, ask(waiting))
+            waiting = []
+    if waiting:
+        found.take(waiting, ask(waiting))
+    return found.answer(network_name(network), orders)
+
+
+class _Pieced:
+    """The answer of a model as it grows piece by piece, from the beliefs that it starts with."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.count = case, 0
+        self.probs, self.total = case.prior.copy(), np.ones(case.model.n_variables)
+        self.answered = np.zeros(case.model.n_variables, bool)
+
+    def take(self, group: Sequence[Piece], answers: Sequence[Marginals]) -> None:
+        """Write what the network says of some pieces."""
+        for piece, found in zip(group, answers, strict=True):
+            self.count += 1
+            if found.stats.get("orders") == 0.0 or found.concentration is None:
+                continue  # it had no time
+            inside = piece.answered
+            members = piece.members[inside]
+            rows = np.zeros((self.case.model.n_variables, self.case.kept.shape[1]))
+            width = min(rows.shape[1], found.probs.shape[1])
+            rows[members, :width] = found.probs[inside, :width]
+            self.probs[members] = self.case.spread_out(rows)[members]
+            self.total[members] = found.concentration.sum(1)[inside]
+            self.answered[members] = True
+
+    def answer(self, kind: str, orders: int) -> Marginals:
+        """What the pieces and belief propagation found, with errors that say how."""
+        case = self.case
+        sure = (case.kept.sum(1) == 1) & (case.messages is not None)  # nothing to be asked
+        alpha = self.probs * self.total[:, None]
+        change = np.abs(self.probs - case.prior)
+        spread = np.zeros_like(alpha)
+        signs = doubt.Signs(alpha, spread, change, *doubt.strengths_of(case.model))
+        known = self.answered | sure
+        alpha, error = doubt.stated(doubt.kind_of(kind, orders), signs, known)
+        share = float(known.mean()) if len(known) else 1.0
+        return Marginals(
+            alpha / alpha.sum(1, keepdims=True),
+            Status.ESTIMATED if known.all() else Status.BUDGET_SPENT,
+            concentration=alpha,
+            std_error=error,
+            stats={"patches": float(self.count), "answered": share},
+            note=f"The model is too large for the network: it was cut into {self.count} pieces "
+            "with the messages of belief propagation at their borders.",
+        )
 
 
 def prepared_model(
@@ -122,7 +209,8 @@ def bytes_needed(network: Any, part: Prepared) -> int:
     heads = getattr(network.config, "heads", 1)
     tokens = 24 * n * k * d
     if network.pairwise:
-        return int(SINGLE * ((n * k) ** 2 * (48 + 6 * heads) + tokens))
+        core = 8 * getattr(network.config, "core_states", 0)
+        return int(SINGLE * ((n * k) ** 2 * (48 + 6 * heads) + tokens + core))
     lists = sum(len(scope) * k * (k ** (len(scope) - 1) * 4 + 6 * d) for scope, _ in part.factors)
     return int(SINGLE * (tokens + 2 * lists))
 

@@ -9,14 +9,18 @@ from laws import answers, batch_of, built, spins, trained
 from numpy.testing import assert_allclose
 
 import zoo
+from icgi.approx.lbp import LoopyBP
 from icgi.clock import Deadline
+from icgi.data.families import FAMILIES
 from icgi.exact.enumeration import Enumerate
-from icgi.inference import Budget
+from icgi.exact.junction_tree import JunctionTree
+from icgi.inference import Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
-from icgi.neural import losses
+from icgi.neural import losses, network_engine
+from icgi.neural.factor_patches import Limits
 from icgi.neural.messages import dense_beliefs
 from icgi.neural.network_engine import network_marginals
-from icgi.neural.networks import NETWORKS, Draws
+from icgi.neural.networks import NETWORKS, Draws, paper
 from icgi.neural.networks.bpnn import BPNNConfig
 from icgi.train import runs
 from icgi.train.config import tiny
@@ -95,6 +99,27 @@ def test_a_core_of_all_is_exact() -> None:
         assert_allclose(found, exact(model), atol=1e-5)
 
 
+@pytest.mark.parametrize(("states", "n"), [(2, 9), (3, 6)])
+def test_what_is_left_is_summed_once_it_has_few_configurations(states: int, n: int) -> None:
+    rng = np.random.default_rng(7)
+    scopes = [(i, j) for j in range(n) for i in range(j)]
+    model = zoo.random_model(rng, [states] * n, scopes)
+    error = {}
+    for most in (0, states ** (n - 2), states**n):
+        net = built("paper", **SMALL, core_states=most).double().eval()
+        error[most] = np.abs(answers(net, [model])[0] - exact(model)).max()
+    # two steps of elimination are better than all, and none is exact
+    assert error[states**n] < 1e-6 < error[states ** (n - 2)] < error[0]
+
+
+def test_corrections_fade_where_more_is_lost_than_in_training() -> None:
+    untrained = answers(built("paper", **SMALL).double().eval(), loopy())
+    near = answers(trained(built("paper", **SMALL)), loopy())
+    far = answers(trained(built("paper", **SMALL, most_step=1e-6, most_total=1e-6)), loopy())
+    for before, free, bound in zip(untrained, near, far, strict=True):
+        assert np.abs(bound - before).max() < 0.05 * np.abs(free - before).max()
+
+
 def test_every_part_learns_after_a_step() -> None:
     torch.manual_seed(0)
     net, models = built("paper", **SMALL).double().train(), loopy()
@@ -161,3 +186,48 @@ def test_a_network_is_one_class_and_one_line(tmp_path, monkeypatch) -> None:  # 
         result.network, "toy", [model], Budget(), [np.random.default_rng(0)], Deadline()
     )
     assert_allclose(found.probs.sum(1), 1.0)
+
+
+def in_pieces(model: FactorGraph, seconds: float = np.inf) -> Marginals:
+    net = built("paper", **SMALL).eval()
+    rngs = [np.random.default_rng(0)]
+    budget = Budget(seconds=seconds)
+    return network_marginals(net, "paper", [model], budget, rngs, Deadline.after(seconds))[0]
+
+
+def test_a_tree_too_large_for_the_network_is_exact_in_pieces() -> None:
+    rng = np.random.default_rng(3)
+    n = 1100  # 2,200 states; the network takes 2,048
+    scopes = [(i,) for i in range(n)] + [(int(rng.integers(i)), i) for i in range(1, n)]
+    model = zoo.random_model(rng, [2] * n, scopes)
+    found = in_pieces(model)
+    assert found.status is Status.ESTIMATED
+    assert found.stats["patches"] > 10
+    assert "pieces" in found.note
+    assert_allclose(found.probs, zoo.run(JunctionTree(), model).probs, atol=2e-4)
+
+
+def test_pieces_of_a_lattice_are_better_than_the_messages_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(paper, "MOST_TOKENS", 64)
+    monkeypatch.setattr(network_engine, "PIECE", Limits(64, 8))
+    rng = np.random.default_rng(4)
+    model = FAMILIES["ea2d"].sample(rng, L=9, beta=0.8)
+    truth = zoo.run(JunctionTree(), model).probs
+    found = in_pieces(model)
+    assert found.stats["patches"] > 3
+    assert found.std_error is not None
+    error, before = (np.abs(p - truth).sum(1).mean() for p in (found.probs, _lbp(model)))
+    assert error < 0.5 * before
+
+
+def test_pieces_without_time_keep_what_is_known_and_say_so() -> None:
+    model = ring(np.random.default_rng(5), 1100, 2)
+    found = in_pieces(model, seconds=0.0)
+    assert found.status is Status.BUDGET_SPENT
+    assert_allclose(found.probs.sum(1), 1.0)
+
+
+def _lbp(model: FactorGraph) -> np.ndarray:
+    return np.asarray(zoo.run(LoopyBP(damping=0.3), model).probs)

@@ -22,6 +22,7 @@ from icgi.errors import CheckpointError
 from icgi.neural import closed_form
 from icgi.neural.arrange import DIFFUSIONS, after_elimination, heat_kernels
 from icgi.neural.batch import Batch, spins_of, tables_of
+from icgi.neural.elimination import Sweep, brought_back, eliminated
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
 from icgi.neural.general import share
 from icgi.neural.general_algebra import (
@@ -38,7 +39,7 @@ from icgi.neural.general_algebra import (
     star,
     strengths,
 )
-from icgi.neural.general_batch import MOST_STATES, Tables
+from icgi.neural.general_batch import MOST_STATES, Tables, core_size
 from icgi.neural.general_parts import (
     EDGES,
     ROW_FEATURES,
@@ -82,7 +83,8 @@ class PaperConfig:
     hidden: int = 32  # width of the prediction of cores and corrections
     distances: int = 66  # distinguished by the bias b(d): 0 … 64 and beyond
     encode_every: int = 4  # eliminations between two encodings of what is left
-    core: int = 3  # variables left when elimination stops, all of whose states are summed
+    core: int = 3  # least number of variables left when elimination stops; they are summed
+    core_states: int = 4096  # it stops as soon as what is left has no more configurations
     steps: int | None = None  # most variables to eliminate; belief propagation answers the rest
     order: Order = "least-loss"  # at test
     train_order: Order = "learned"
@@ -91,6 +93,9 @@ class PaperConfig:
     distribute: bool = True
     corrected: bool = True  # whether the algebra of an elimination step is corrected
     two_passes: bool = True  # whether correlations of a first, uncorrected pass are known
+    # inexactness of a step, and of all, beyond which learned corrections fade: more was not seen
+    most_step: float = math.inf
+    most_total: float = math.inf
 
     def __post_init__(self) -> None:
         if self.features % self.heads or min(self.rank, self.layers, self.encode_every) < 1:
@@ -240,22 +245,22 @@ class PaperNetwork(nn.Module):
         deadline
             Moment after which the run is left at its next step, by `OutOfTime`.
         """
-        live = self._start(form, deadline)
-        lost = torch.zeros_like(live.real[:, :1])  # b 1    inexactness of all steps
-        started = torch.zeros_like(live.real[:, 0])  # b    1 once padding is gone
-        tape: list[_Gone] = []
-        steps = live.real.shape[1] - self.config.core
+        sweep: Sweep[_Live, _Gone] = Sweep.of(self._start(form, deadline))
+        steps = form.tables.exists.shape[1] - self._core(form.tables.exists)
         if self.config.steps is not None:
             steps = min(steps, self.config.steps)
-        for t in range(steps):
-            check(deadline)
-            if t and live.unary.shape[1] % self.config.encode_every == 0:
-                live = self._encode_again(live, started)
-            gone, live, loss, was_real = self._eliminate(live, t, draws)
-            lost = lost + loss[:, None]
-            started = torch.maximum(started, was_real)
-            tape.append(gone)
-        return self._distribute(live, tape, lost, deadline)
+        every = self.config.encode_every
+
+        def eliminate(live: _Live, t: int) -> tuple[_Gone, _Live, Tensor, Tensor]:
+            return self._eliminate(live, t, draws)
+
+        eliminated(sweep, steps, eliminate, self._encode_again, every, deadline)
+        return self._distribute(sweep.live, sweep.tape, sweep.lost, deadline)
+
+    def _core(self, states: Tensor, total: int | None = None) -> int:
+        """Variables that are left when elimination stops, of models of these states (b n k)."""
+        n = states.shape[1] if total is None else total
+        return max(self.config.core, core_size(states.shape[2], n, self.config.core_states))
 
     def _start(self, form: Form, deadline: Deadline | None) -> _Live:
         x = form.tables
@@ -372,7 +377,8 @@ class PaperNetwork(nn.Module):
         k = live.unary.shape[2]
         own, unary, present = taken(live.tokens, pick), taken(live.unary, pick), links[..., 0]
         row = rest(taken(live.tables, pick).transpose(1, 2), pick)
-        amount = share(loss) if self.config.corrected else torch.zeros_like(loss)
+        amount = _within(loss, self.config.most_step)
+        amount = amount if self.config.corrected else torch.zeros_like(loss)
         step = self.correct(own, row, fixed[:, :k], present, left.tokens, left.unary, left.states)
         on = amount[:, None, None]
         field = left.unary * (TRUST * torch.exp(on * step.trust)) + on * step.tilt
@@ -436,29 +442,27 @@ class PaperNetwork(nn.Module):
         """Concentrations of all variables, in their original order."""
         total = live.unary.shape[1] + len(tape)
         states = live.states
-        if live.unary.shape[1] <= self.config.core:
+        if live.unary.shape[1] <= self._core(live.unary, total):
             found = enumerate_core(live.tables, live.unary)
         else:
             found = _rest_by_messages(live)
         tokens = live.tokens + self._news(found[0], live.first, states)
-        alpha = self.head(tokens, found[0], states, lost)
+        alpha = self.head(tokens, found[0], states, lost, self.config.most_total)
         marginals = alpha / alpha.sum(-1, keepdim=True)
-        learned = share(lost)
+        learned = _within(lost, self.config.most_total)
         covariance = moved_covariance(found[1], found[0], marginals, learned)
         back = _Back(marginals, covariance, states, tokens, live.ids)
-        parts = [alpha]
-        for gone in reversed(tape):
-            check(deadline)
+
+        def put_back(gone: _Gone, back: _Back) -> tuple[_Back, Tensor]:
             if self.config.distribute:
-                back, alpha = self._put_back(gone, back, lost, total)
-            else:  # Algorithm 1 to the letter: what goes gets nothing from the rest
-                own = gone.tokens + self._news(gone.alone, gone.first, gone.states)
-                alpha = self.head(own[:, None], gone.alone[:, None], gone.states[:, None], lost)
-                back = back._replace(ids=torch.cat([gone.id[:, None], back.ids], 1))
-            parts.append(alpha)
-        alpha = torch.cat(parts[::-1], 1)
-        everyone = torch.arange(total, device=alpha.device).expand_as(back.ids)
-        return alpha.gather(1, positions(back.ids, everyone, total)[:, :, None].expand_as(alpha))
+                return self._put_back(gone, back, lost, total)
+            # Algorithm 1 to the letter: what goes never gets anything from the rest
+            own = gone.tokens + self._news(gone.alone, gone.first, gone.states)
+            alone, mine = gone.alone[:, None], gone.states[:, None]
+            alpha = self.head(own[:, None], alone, mine, lost, self.config.most_total)
+            return back._replace(ids=torch.cat([gone.id[:, None], back.ids], 1)), alpha
+
+        return brought_back(back, alpha, tape, put_back, deadline)
 
     def _put_back(self, gone: _Gone, back: _Back, lost: Tensor, total: int) -> tuple[_Back, Tensor]:
         """One variable in front of those that are back, and its concentrations (b 1 k)."""
@@ -471,9 +475,9 @@ class PaperNetwork(nn.Module):
         own = gone.tokens + self._news(found, gone.first, gone.states)
         near = present[:, :, None] * back.states
         own = self.cross(own, back.tokens, row_features(row, gone.states, near), near)
-        alpha = self.head(own[:, None], found[:, None], states, lost)
+        alpha = self.head(own[:, None], found[:, None], states, lost, self.config.most_total)
         new = alpha / alpha.sum(-1, keepdim=True)  # b 1 k
-        learned = share(lost)
+        learned = _within(lost, self.config.most_total)
         cross = moved_covariance(cross[:, None], found[:, None], new, learned, both=False)[:, 0]
         grown = _Back(
             torch.cat([new, back.marginals], 1),
@@ -490,6 +494,11 @@ class PaperNetwork(nn.Module):
         before = torch.log(first + SMALLEST) * states
         out: Tensor = self.found(torch.stack([log, p, log - before, p - first], -1))
         return out
+
+
+def _within(loss: Tensor, most: float) -> Tensor:
+    """Part of the corrections that counts: `share`, falling as 1/loss beyond `most`."""
+    return share(loss) * (most / loss.clamp(min=TINY)).clamp(max=1.0)
 
 
 def _fixed_draw(live: _Live) -> Tensor:
@@ -678,12 +687,14 @@ class Head(nn.Module):
         nn.init.zeros_(self.scale.weight)
         nn.init.constant_(self.scale.bias, math.log(20.0))
 
-    def forward(self, tokens: Tensor, p: Tensor, states: Tensor, lost: Tensor) -> Tensor:
+    def forward(
+        self, tokens: Tensor, p: Tensor, states: Tensor, lost: Tensor, most: float
+    ) -> Tensor:
         """Concentrations (b n k); `lost` (b 1) is the inexactness of the elimination."""
         count = states.sum(-1, keepdim=True)
         pooled = (tokens * states[..., None]).sum(2) / count
         inexact = torch.log(lost + SMALL_LOSS)[..., None].expand(-1, pooled.shape[1], -1)
         scale = self.scale(torch.cat([pooled, inexact], -1)).clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE)
-        correction = self.linear(tokens)[..., 0] * share(lost)[..., None]
+        correction = self.linear(tokens)[..., 0] * _within(lost, most)[..., None]
         shape = (functional.softplus(correction) + FLOOR) * (count * p)
         return (torch.exp(scale) * states) * shape.clamp(min=1e-7)
