@@ -27,6 +27,8 @@ VALIDATION = 10_777
 BATCH = 64
 MIX = Limits(10, 24, 2.5)
 ANY = Limits(8, 16, fewest=2, most=4, ternary=2, variables=20, states=4)
+BROAD = Limits(25, 48, 2.5)
+HELD_OUT = {"any": ANY, "broad": BROAD}
 
 Table = dict[str, dict[str, float]]
 
@@ -55,7 +57,7 @@ def validation_sets(
     mixture: str, count: int, pairwise: bool, device: torch.device | str, cache: Path | None
 ) -> dict[str, Examples]:
     """Sets that decide which weights are kept: the mix, and for models of any kind theirs."""
-    kinds = {"any": ANY} if mixture == "any" else {"wide": MIX}
+    kinds = {mixture: HELD_OUT.get(mixture, MIX)}
     return {
         name: made(Recipe(name, limits, count, VALIDATION), pairwise, device=device, cache=cache)
         for name, limits in kinds.items()

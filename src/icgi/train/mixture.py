@@ -4,7 +4,8 @@
 `training` adds Sherrington–Kirkpatrick models and lattices of two and three dimensions no colder
 than those of the paper's training sets. `wide` is for the shipped `icgi:fast`: the same families
 down to any temperature. `narrow` are larger grids, trees and sparse random graphs that a junction
-tree labels in milliseconds. `any` are models of several states, large factors and zeros.
+tree labels in milliseconds; `broad` are larger lattices and random graphs of up to six neighbours,
+which it labels in tens of milliseconds. `any` are models of several states, large factors, zeros.
 Barabási–Albert and Watts–Strogatz graphs are in none of them: they are for testing.
 """
 
@@ -24,7 +25,11 @@ from icgi.train.kinds import KINDS, SHARES, Limits
 FIELDS = (0.05, 0.1, 0.3, 0.5, 1.0)
 TRAINING_BETA = 1.5  # of the coldest spin glasses in the paper's training sets
 
-ON_CPU = ("any", "narrow")  # mixtures whose labels come from junction trees, whatever the device
+ON_CPU = (
+    "any",
+    "narrow",
+    "broad",
+)  # mixtures whose labels come from junction trees, whatever the device
 
 
 def draw(rng: Generator, mixture: str, limits: Limits) -> FactorGraph:
@@ -83,6 +88,12 @@ def _sparse(rng: Generator, limits: Limits, beta: float, field: float) -> Factor
     return FAMILIES["er"].sample(rng, n=n, p=p, beta=beta, field=field)
 
 
+def _random(rng: Generator, limits: Limits, beta: float, field: float) -> FactorGraph:
+    n = _size(rng, limits)
+    p = float(rng.uniform(2.0, 6.0)) / n
+    return FAMILIES["er"].sample(rng, n=n, p=p, beta=beta, field=field)
+
+
 def _strip(rng: Generator, limits: Limits, beta: float, field: float) -> FactorGraph:
     rows = int(rng.integers(3, 7))
     most = limits.largest // rows
@@ -108,6 +119,7 @@ def _any(rng: Generator, limits: Limits) -> FactorGraph:
 _PAPER: tuple[Draw, ...] = (_er, _grid, _tree)
 _TRAINING: tuple[Draw, ...] = (_er, _grid, _tree, _er, _grid, _sk, _cube)
 _NARROW: tuple[Draw, ...] = (_sparse, _sparse, _strip, _tree)
+_BROAD: tuple[Draw, ...] = (_random, _random, _random, _strip, _cube)
 _WIDE: tuple[Draw, ...] = (_er, _grid, _tree, _sk, _cube, _sk)
 
 MIXTURES: dict[str, Callable[[Generator, Limits], FactorGraph]] = {
@@ -115,5 +127,6 @@ MIXTURES: dict[str, Callable[[Generator, Limits], FactorGraph]] = {
     "training": partial(_spins, _TRAINING),
     "wide": partial(_spins, _WIDE),
     "narrow": partial(_spins, _NARROW),
+    "broad": partial(_spins, _BROAD),
     "any": _any,
 }

@@ -125,7 +125,8 @@ def prepared_task(config: TrainConfig, processes: int, device: str, say: Say) ->
             data.append(made(recipe, pairwise, pool, device, cache))
             say(f"{bucket.count} models of {bucket.mixture!r} labelled")
     held_out: dict[str, Examples] = {}
-    for mixture in sorted({"any" if b.mixture == "any" else "wide" for b in config.buckets}):
+    kinds = {b.mixture if b.mixture in evaluate.HELD_OUT else "wide" for b in config.buckets}
+    for mixture in sorted(kinds):
         held_out |= evaluate.validation_sets(mixture, config.validation, pairwise, device, cache)
     return Task(config, data, list(held_out.values()))
 

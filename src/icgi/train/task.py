@@ -13,6 +13,7 @@ from icgi.train.parallel import Group
 
 WHOLE = 4096  # models that are prepared at once
 CHECKED = 256  # models of a validation set that are answered at once
+EASY = 1e-4  # KL of a first pass below which models count alike
 
 
 class Task:
@@ -54,16 +55,16 @@ class Task:
     def loss(self, network: nn.Module, batch: "Batches", late: Tensor) -> Tensor:
         """Loss of the batch that was drawn; `late` is 1 once the paper's loss counts beside KL."""
         config = self.config
-        form, reference, spread, asked = batch.take()
+        form, reference, spread, asked, weight = batch.take()
         alpha = network(form, batch.draws)
         paper: Tensor | float = 0.0
         if config.loss != "warm" and batch.dirichlet:
             safe = torch.where(alpha > 0, alpha, 1e-30)
             paper = losses.composite(safe, reference, spread, config.gamma, config.effective)
         if config.loss == "paper" and batch.dirichlet:
-            return losses.graph_mean(paper, asked)  # type: ignore[arg-type]
+            return losses.graph_mean(paper * weight, asked)
         warm = losses.kl(alpha, reference) + config.l1_weight * losses.l1(alpha, reference)
-        return losses.graph_mean(warm + late * config.composite_weight * paper, asked)
+        return losses.graph_mean((warm + late * config.composite_weight * paper) * weight, asked)
 
     def validate(self, network: nn.Module) -> list[float]:
         """MAE on every validation set; their geometric mean decides which weights are kept."""
@@ -87,6 +88,7 @@ class Batches:
         self.own = whole // group.count
         device = data.reference.device
         self.form = form
+        self.weight = weights_of(data, form, config.relative)
         self.index = torch.zeros(self.own, dtype=torch.long, device=device)
         shape = network.noise(self.own, data.reference.shape[1])
         self.draws = None
@@ -104,11 +106,26 @@ class Batches:
             self.draws.uniform.copy_(torch.rand(shape, generator=rng)[mine])
             self.draws.temperature.fill_(temperature(self.config, progress))
 
-    def take(self) -> tuple[Any, Tensor, Tensor, Tensor]:
-        """The chosen models in the network's form, references, ŝ, and which variables count."""
+    def take(self) -> tuple[Any, Tensor, Tensor, Tensor, Tensor]:
+        """Chosen models in the network's form, references, ŝ, what counts, models' weights."""
         data, i = self.data, self.index
         form = self.form[i] if self.form is not None else self.network.prepare(data.batch[i])
-        return form, data.reference[i], data.spread[i], data.asked[i]
+        return form, data.reference[i], data.spread[i], data.asked[i], self.weight[i][:, None]
+
+
+@torch.no_grad()
+def weights_of(data: Examples, form: Any, power: float) -> Tensor:
+    """Weights (b) of mean one: 1/(KL of what is known before the network)^power.
+
+    With the power zero the hardest models decide what is learned; with one, a gain by the same
+    factor counts the same on all.
+    """
+    first = getattr(form, "first", None)
+    if not power or first is None:
+        return torch.ones_like(data.reference[:, 0, 0])
+    error = (losses.kl(first, data.reference) * data.asked).sum(1) / data.asked.sum(1)
+    found = (error.clamp(min=0.0) + EASY) ** -power
+    return found / found.mean()
 
 
 @torch.no_grad()
