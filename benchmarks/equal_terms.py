@@ -1,19 +1,23 @@
 """Networks on equal terms: five seeds, families of training and others, and what each part does.
 
-    python benchmarks/equal_terms.py [--models 40] [--only SET]     measure; lines are kept
+    python benchmarks/equal_terms.py [--models 100] [--only SET ...] [--engines TEXT ...]
+                                                                    measure; lines are kept
     python benchmarks/equal_terms.py switches [--models 100]        parts of the paper's network
     python benchmarks/equal_terms.py table                          print the tables
 
 Every shipped network was trained on the same 100,000 models of 10 to 24 spins with exact labels,
 twice, in batches of 128 (`icgi train NETWORK --seed S`). Sets, references (exact up to junction
 trees of 2^23 entries, tempering beyond) and models are the same for all; `lbp` has the best damping
-of {0, 0.3, 0.5} of each set. Interrupted runs go on where they stopped.
+of {0, 0.3, 0.5} of each set. Interrupted runs go on where they stopped; --processes P works on so
+many of them at once.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +51,8 @@ SWITCHES: dict[str, dict[str, object]] = {
     "distribute": {"distribute": False},
     "first pass": {"two_passes": False},
 }
+LARGE = "SK N=100 β=1 h=0.1"  # takes the others minutes a model
+SWITCHED = ("mix N ≤ 24", "EA 2D L=8 β=1", "BA N=60 m=3 β=1")
 Sample = Callable[[np.random.Generator], FactorGraph]
 
 
@@ -57,6 +63,7 @@ def family(name: str, **parameters: object) -> Sample:
 SETS: dict[str, Sample] = {
     "mix N ≤ 24": lambda rng: draw(rng, "wide", Limits(10, 24, 2.5)),
     "SK N=50 β=1 h=0.1": family("sk", n=50, beta=1.0, h=0.1),
+    "SK N=100 β=1 h=0.1": family("sk", n=100, beta=1.0, h=0.1),
     "EA 2D L=8 β=1": family("ea2d", L=8, beta=1.0),
     "EA 2D L=8 β=3": family("ea2d", L=8, beta=3.0),
     "EA 3D L=4 β=1": family("ea3d", L=4, beta=1.0),
@@ -79,11 +86,13 @@ def models_of(name: str, count: int) -> tuple[list[FactorGraph], list[FloatArray
         with np.load(kept) as stored:
             known = [stored[f"p{m}"] for m in range(len(stored.files) - 1)]
             errors = stored["errors"].tolist()
-    for model in models[len(known) :]:
+    new = models[len(known) :]
+    for model in new:
         found = label(model, Labelling(log2_table=23.0, seconds=4.0), rng)
         known.append(found.probs)
         errors.append(0.0 if found.std_error is None else float(found.std_error.mean()))
-    np.savez(kept, errors=errors, **{f"p{m}": p for m, p in enumerate(known)})
+    if new:
+        np.savez(kept, errors=errors, **{f"p{m}": p for m, p in enumerate(known)})
     return models, known[:count], float(np.mean(errors[:count]))
 
 
@@ -102,17 +111,21 @@ def engines() -> Iterator[tuple[str, int]]:
         yield f"lbp:damping={damping},restarts=0", 0
 
 
-def answers_of(engine: str, models: list[FactorGraph]) -> list[FloatArray]:
+def answers_of(engine: str, models: list[FactorGraph], device: str = "cpu") -> list[FloatArray]:
     rngs = [np.random.default_rng(m) for m in range(len(models))]
     if engine == "paper untrained":
         torch.manual_seed(0)
         made = network_class("paper")
         network = made(made.settings())
-        found = network_marginals(network, "paper", models, Budget(), rngs, Deadline())
+        found = network_marginals(
+            network, "paper", models, Budget(), rngs, Deadline(), device=device
+        )
         return [a.probs for a in found]
     text = engine
     if engine.startswith("paper:"):
         text = "icgi:paper," + engine.partition(":")[2]
+    if device != "cpu" and not engine.startswith(("lbp", "icgi")):
+        text += f",device={device}"
     settings = parse_engine(text)
     if isinstance(settings, LoopyBP):
         return [settings(m, Budget(1000), r).probs for m, r in zip(models, rngs, strict=True)]
@@ -128,38 +141,78 @@ def keep(line: dict[str, object]) -> None:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-def measure(count: int, only: str | None) -> None:
+def measured(job: tuple[str, str, int, int, str]) -> dict[str, object]:
+    """Line of an engine on a set."""
+    name, engine, seed, count, device = job
+    torch.set_num_threads(1)
+    models, known, error = models_of(name, count)
+    began = time.process_time()
+    found = errors_of(answers_of(engine, models, device), known)
+    spent = time.process_time() - began
+    return {"set": name, "engine": engine, "seed": seed, "models": count,
+            "mae": np.round(found, 6).tolist(), "cpu_seconds": round(spent, 2),
+            "reference_error": error}  # fmt: skip
+
+
+def measure(given: argparse.Namespace) -> None:
+    count = given.models or 100
     done = {(x["set"], x["engine"], x["models"]) for x in lines() if "switch" not in x}
-    for name in SETS if only is None else [only]:
-        models, known, error = models_of(name, count)
-        for engine, seed in engines():
-            if (name, engine, count) in done:
-                continue
-            began = time.process_time()
-            found = errors_of(answers_of(engine, models), known)
-            spent = time.process_time() - began
-            keep({"set": name, "engine": engine, "seed": seed, "models": count,
-                  "mae": np.round(found, 6).tolist(), "cpu_seconds": round(spent, 2),
-                  "reference_error": error})  # fmt: skip
-            print(f"{name}: {engine} {np.mean(found):.4f} ({spent:.0f} s)", flush=True)
+    jobs = [
+        (name, engine, seed, count, given.device)
+        for name in given.only or SETS
+        for engine, seed in engines()
+        if (name, engine, count) not in done
+        and (name != LARGE or engine.startswith(("icgi:fast", "lbp")))
+        and any(engine.startswith(x) for x in given.engines or [""])
+    ]
+    for name in dict.fromkeys(job[0] for job in jobs):
+        models_of(name, count)  # references are made once
+    for line in each(measured, jobs, given.processes):
+        keep(line)
+        spent = line["cpu_seconds"]
+        print(
+            f"{line['set']}: {line['engine']} {np.mean(line['mae']):.4f} ({spent:.0f} s)",
+            flush=True,
+        )
 
 
-def switches(count: int, seeds: tuple[int, ...] = SEEDS[:3]) -> None:
+def each(work: Callable[..., dict[str, object]], jobs: list, processes: int) -> Iterable[dict]:
+    """Lines of jobs, as they were asked for."""
+    if processes < 2:
+        yield from map(work, jobs)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(work, jobs)
+
+
+def switched_line(job: tuple[str, str, int, int, str]) -> dict[str, object]:
+    """Line of a trained network one of whose parts is changed."""
+    name, switch, seed, count, device = job
+    torch.set_num_threads(1)
+    models, known, _ = models_of(name, count)
+    network = shipped(f"paper-seed{seed}")
+    other = switched(network, dict({"as trained": {}, **SWITCHES}[switch]))
+    rngs = [np.random.default_rng(m) for m in range(len(models))]
+    found = network_marginals(other, "paper", models, Budget(), rngs, Deadline(), device=device)
+    error = errors_of([a.probs for a in found], known)
+    return {"set": name, "switch": switch, "seed": seed, "models": len(models),
+            "mae": np.round(error, 6).tolist()}  # fmt: skip
+
+
+def switches(given: argparse.Namespace, seeds: tuple[int, ...] = SEEDS[:3]) -> None:
     done = {(x["set"], x["switch"], x["seed"]) for x in lines() if "switch" in x}
-    for name in ("mix N ≤ 24", "EA 2D L=8 β=1", "BA N=60 m=3 β=1"):
-        models, known, _ = models_of(name, count if name.startswith("mix") else min(count, 40))
-        for seed in seeds:
-            network = shipped(f"paper-seed{seed}")
-            for switch, changes in {"as trained": {}, **SWITCHES}.items():
-                if (name, switch, seed) in done:
-                    continue
-                rngs = [np.random.default_rng(m) for m in range(len(models))]
-                other = switched(network, dict(changes))
-                found = network_marginals(other, "paper", models, Budget(), rngs, Deadline())
-                error = errors_of([a.probs for a in found], known)
-                keep({"set": name, "switch": switch, "seed": seed, "models": len(models),
-                      "mae": np.round(error, 6).tolist()})  # fmt: skip
-                print(f"{name}: {switch} seed {seed} {np.mean(error):.4f}", flush=True)
+    count = given.models or 100
+    jobs = [
+        (name, switch, seed, count if name.startswith("mix") else min(count, 40), given.device)
+        for name in given.only or SWITCHED
+        for seed in seeds
+        for switch in ("as trained", *SWITCHES)
+        if (name, switch, seed) not in done
+    ]
+    for line in each(switched_line, jobs, given.processes):
+        keep(line)
+        error = np.mean(line["mae"])
+        print(f"{line['set']}: {line['switch']} seed {line['seed']} {error:.4f}", flush=True)
 
 
 def table() -> None:
@@ -185,6 +238,8 @@ def table() -> None:
         print(f"| {engine} | " + " | ".join(cells) + " |")
     cells = [one(found, name, lambda e: e.startswith("lbp")) for name in names]
     print("| `lbp`, best damping | " + " | ".join(cells) + " |")
+    cells = [gained(found, name) for name in names]
+    print("| `paper`, trained − untrained | " + " | ".join(cells) + " |")
     print(
         "\n| switched off or changed | set | difference ± standard error (seeds) |\n|---|---|---|"
     )
@@ -202,6 +257,17 @@ def table() -> None:
                 print(f"| {switch} | {name} | {each.mean():+.4f} ± {error:.4f} ({len(pairs)}) |")
 
 
+def gained(found: list[dict[str, object]], name: str) -> str:
+    """Mean difference that training makes on the same models, with its standard error over them."""
+    own = [x for x in found if "switch" not in x and x["set"] == name]
+    trained = [x["mae"] for x in own if x["engine"].startswith("paper:seed=")]
+    untrained = [x["mae"] for x in own if x["engine"] == "paper untrained"]
+    if not trained or not untrained:
+        return "–"
+    gap = np.mean(trained, 0) - np.array(untrained[0])
+    return f"{gap.mean():+.4f} ± {gap.std(ddof=1) / len(gap) ** 0.5:.4f}"
+
+
 def one(found: list[dict[str, object]], name: str, fits: Callable[[str], bool]) -> str:
     """Least mean error of the engines that fit, with its standard error over models."""
     each = [x["mae"] for x in found if "switch" not in x and x["set"] == name and fits(x["engine"])]
@@ -217,12 +283,15 @@ if __name__ == "__main__":
         "what", nargs="?", default="measure", choices=["measure", "switches", "table"]
     )
     parser.add_argument("--models", type=int, default=None)
-    parser.add_argument("--only", choices=[*SETS])
+    parser.add_argument("--only", nargs="+", choices=[*SETS])
+    parser.add_argument("--engines", nargs="+", help="those that begin so")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="of the networks but icgi:fast")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.what == "measure":
-        measure(given.models or 40, given.only)
+        measure(given)
     elif given.what == "switches":
-        switches(given.models or 100)
+        switches(given)
     else:
         table()
