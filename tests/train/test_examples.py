@@ -10,14 +10,16 @@ import torch
 from numpy.testing import assert_allclose
 
 import zoo
+from icgi.data.families import FAMILIES
 from icgi.data.labels import Labelling, label_set
 from icgi.data.records import Identity
 from icgi.data.store import LabelledSet
 from icgi.errors import IcgiError
 from icgi.exact.enumeration import Enumerate
+from icgi.model.graph import FactorGraph
 from icgi.neural.batch import spins_of
 from icgi.neural.closed_form import enumerate_core
-from icgi.train import examples, mixture
+from icgi.train import examples, labels, mixture
 from icgi.train.config import tiny
 from icgi.train.examples import Examples, Recipe, made, of_sources
 from icgi.train.kinds import Limits
@@ -49,6 +51,31 @@ def test_a_recipe_makes_the_same_for_any_pool_and_from_the_cache(
     assert same(made(recipe, cache=tmp_path), first)
     monkeypatch.undo()
     assert not same(made(replace(recipe, seed=8)), first)
+
+
+def test_models_do_not_depend_on_who_labels_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe("wide", SMALL, 12, 3)
+    first = made(recipe)
+
+    def greedy(model: FactorGraph, rng: np.random.Generator) -> labels.Known:
+        rng.random(100)
+        return labels.Known(np.full((model.n_variables, 2), 0.5), np.zeros(model.n_variables))
+
+    monkeypatch.setattr(examples, "label", greedy)
+    other = made(recipe)
+    assert torch.equal(first.batch.unary, other.batch.unary)
+    assert torch.equal(first.batch.factors[0].log_tables, other.batch.factors[0].log_tables)
+
+
+def test_dense_spins_are_summed_where_a_junction_tree_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    model = FAMILIES["sk"].sample(rng, n=9, beta=1.5, h=0.5)
+    monkeypatch.setattr(labels, "LARGEST_TABLE", 3.0)
+    found = labels.label(model, rng)
+    assert_allclose(found.probs, zoo.run(Enumerate(), model).probs, atol=1e-6)
+    assert not found.spread.any()
 
 
 def test_labels_are_those_of_enumeration() -> None:

@@ -32,7 +32,7 @@ from icgi.train.mixture import ON_CPU, draw
 from icgi.wording import did_you_mean
 
 CHUNK = 128  # models that one worker draws from one stream
-FORMAT = 1  # of the stored files; a new one forgets what was stored
+FORMAT = 2  # of the stored files; a new one forgets what was stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,7 @@ def _chunk(
     recipe: Recipe, pairwise: bool, labelled: bool, stream: np.random.SeedSequence, count: int
 ) -> Examples:
     rng = np.random.default_rng(stream)
+    chance = np.random.default_rng(stream.spawn(1)[0])  # of labels alone
     limits = recipe.limits
     models: list[Prepared] = []
     known: list[Known] = []
@@ -135,7 +136,7 @@ def _chunk(
             continue  # constraints that nothing satisfies
         if len(part.unary) > limits.padded or max(part.cards) > limits.states:
             continue
-        known.append(label(model, rng) if labelled else _unknown(model))
+        known.append(label(model, chance) if labelled else _unknown(model))
         models.append(part)
     return assembled(models, known, limits.padded, limits.states)
 
