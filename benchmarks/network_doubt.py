@@ -5,6 +5,10 @@
     python benchmarks/network_doubt.py --collect held-out.npz --held-out --seeds 4
     python benchmarks/network_doubt.py --report held-out.npz         lines and table
 
+With --pieces models are long strips and sparse graphs of hundreds of variables, which are answered
+in pieces; binary ones with cores so small that no piece is summed at once. Several files can be
+given to --fit and --report.
+
 Any engine of networks can be named; the kind of its doubt is the name of its network (that of a
 file of weights too: icgi:weights=FILE), or `ensemble`. Models are drawn from eight families at β
 from 0.3 to 5, small enough for the engine jt; answers are found once, with what tells their error.
@@ -15,7 +19,7 @@ width of the bands, the mean error.
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +29,13 @@ from scipy.special import expit
 
 import icgi
 from icgi.data.families import FAMILIES
+from icgi.data.families.disorder import random_couplings, random_fields, spin_glass
+from icgi.data.families.lattice import lattice_edges
 from icgi.engines import parse_engine
-from icgi.errors import UnsupportedModelError
+from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.inference import Budget, Engine
 from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.ising import potts_model
 from icgi.neural import doubt
 
 LINES = Path(__file__).parent / "results" / "network_doubt.jsonl"
@@ -42,6 +49,16 @@ MODELS: dict[str, dict[str, int | float]] = {
     "factor": {"n": 30, "density": 1.0},
     "csp": {"n": 24, "density": 1.5},
 }
+PIECES: dict[str, Callable[[np.random.Generator, float], FactorGraph]] = {
+    "strip": lambda rng, beta: strip(rng, (10, 60), beta),
+    "strip, 3D": lambda rng, beta: strip(rng, (3, 3, 64), beta),
+    "er, sparse": lambda rng, beta: FAMILIES["er"].sample(rng, n=600, p=0.003, beta=beta),
+    "potts, strip": lambda rng, beta: potts_strip(rng, (4, 150), 4, beta),
+    "factor, sparse": lambda rng, beta: FAMILIES["factor"].sample(
+        rng, n=700, density=0.45, beta=beta
+    ),
+    "csp, sparse": lambda rng, beta: FAMILIES["csp"].sample(rng, n=700, density=0.8, beta=beta),
+}
 BETAS = (0.3, 1.0, 2.0, 3.0, 5.0)
 ENGINES = (
     "icgi", "icgi:orders=1", "icgi:paper", "gnn-bp", "bpnn", "direct-gnn", "ensemble",
@@ -51,20 +68,46 @@ LEVEL = 0.94  # of the fit: a margin over 0.9, since no family was drawn often
 RIDGE, SMOOTH = 1e-3, 0.05
 
 
-def models(stream: int, seeds: int) -> Iterator[tuple[FactorGraph, FloatArray]]:
-    """Models and their exact marginals, `seeds` of each family and β in turn."""
+def models(stream: int, seeds: int) -> Iterator[tuple[int, FactorGraph, FloatArray]]:
+    """Number of family and β, model, exact marginals; `seeds` of each family and β in turn."""
     for f, (family, parameters) in enumerate(MODELS.items()):
         for b, beta in enumerate(BETAS):
             for seed in range(seeds):
                 rng = np.random.default_rng([stream, f, b, seed])
                 model = FAMILIES[family].sample(rng, beta=beta, **parameters)
-                yield model, icgi.marginals(model, engine="jt").probs
+                yield f * len(BETAS) + b, model, icgi.marginals(model, engine="jt").probs
+
+
+def large_models(stream: int, seeds: int) -> Iterator[tuple[int, FactorGraph, FloatArray]]:
+    """Models that are answered in pieces, as `models`; those too wide for jt are left out."""
+    for b, beta in enumerate(BETAS):
+        for f, sample in enumerate(PIECES.values(), len(MODELS)):
+            for seed in range(seeds):
+                rng = np.random.default_rng([stream, f, b, seed])
+                model = sample(rng, beta)
+                try:
+                    exact = icgi.marginals(model, engine="jt").probs
+                except BudgetError:
+                    continue
+                yield f * len(BETAS) + b, model, exact
+
+
+def strip(rng: np.random.Generator, shape: tuple[int, ...], beta: float) -> FactorGraph:
+    return spin_glass(rng, int(np.prod(shape)), lattice_edges(shape), beta, 0.3, "gaussian")
+
+
+def potts_strip(
+    rng: np.random.Generator, shape: tuple[int, ...], states: int, beta: float
+) -> FactorGraph:
+    edges, n = lattice_edges(shape), int(np.prod(shape))
+    fields = random_fields(rng, (n, states), 0.3)
+    return potts_model(edges, random_couplings(rng, len(edges), "gaussian"), fields, beta=beta)
 
 
 def answers(
     engine: Engine, model: FactorGraph
-) -> tuple[icgi.inference.Marginals, str, doubt.Signs]:
-    """Answer of a network, the kind of its doubt and the signs."""
+) -> tuple[icgi.inference.Marginals, str, doubt.Signs] | None:
+    """Answer of a network, the kind of its doubt and the signs; none where it is exact."""
     kept, named = [], []
     stated, kind_of = doubt.stated, doubt.kind_of
 
@@ -81,27 +124,38 @@ def answers(
         found = engine(model, Budget(), np.random.default_rng(0))
     finally:
         doubt.stated, doubt.kind_of = stated, kind_of
+    if not kept:
+        return None  # exact: nothing to be doubted
     kind, signs = kept[-1]
     return found, named[-1] if named else kind, signs
 
 
-def collect(engines: Sequence[str], stream: int, seeds: int) -> dict[str, FloatArray]:
-    """Rows for each kind of answer: signs, error, number of family and β, p, strength nearby."""
+def collect(
+    engines: Sequence[str], stream: int, seeds: int, pieces: bool = False
+) -> Iterator[dict[str, FloatArray]]:
+    """Rows for each kind of answer: signs, error, number of family and β, p, strength nearby.
+
+    All that there are so far, after each model.
+    """
+    source = large_models if pieces else models
     made = [parse_engine(text) for text in engines]
     rows: dict[str, list[FloatArray]] = {}
-    for number, (model, exact) in enumerate(models(stream, seeds)):
+    for group, model, exact in source(stream, seeds):
         for engine in made:
             try:
-                found, kind, signs = answers(engine, model)
+                given = answers(engine, model)
             except UnsupportedModelError:
                 continue  # pairs or spins only: fitted on what the network takes
+            if given is None:
+                continue
+            found, kind, signs = given
             p, error = signs.alpha / signs.alpha.sum(1, keepdims=True), found.probs - exact
-            parts = [np.abs(error), np.full(p.shape, number // seeds), p]
+            parts = [np.abs(error), np.full(p.shape, group), p]
             parts += [np.broadcast_to(signs.nearby[:, None], p.shape)]
             used = (p > 0) & ((p > 0).sum(1, keepdims=True) > 1)
             values = [doubt.logarithms(signs), np.stack(parts, -1)]
             rows.setdefault(kind, []).append(np.concatenate(values, -1)[used])
-    return {kind: np.concatenate(parts) for kind, parts in rows.items()}
+        yield {kind: np.concatenate(parts) for kind, parts in rows.items()}
 
 
 def fit(rows: FloatArray) -> FloatArray:
@@ -141,7 +195,7 @@ def report(stored: Mapping[str, FloatArray]) -> list[dict]:
         width = np.minimum(p + half, 1.0) - np.maximum(p - half, 0.0)
         for g in np.unique(group).astype(int):
             own = group == g
-            line = {"kind": kind, "family": [*MODELS][g // len(BETAS)]}
+            line = {"kind": kind, "family": [*MODELS, *PIECES][g // len(BETAS)]}
             line |= {"beta": BETAS[g % len(BETAS)], "pairs": int(own.sum())}
             line |= {"inside": round(float((error <= half + 1e-9)[own].mean()), 3)}
             line |= {"width": round(float(np.median(width[own])), 4)}
@@ -154,7 +208,7 @@ def table(lines: list[dict]) -> str:
     head = ["answer", "family", "inside", *(f"β = {beta:g}" for beta in BETAS)]
     text = [" | ".join(["", *head, ""]).strip(), "|" + "---|" * len(head)]
     for kind in doubt.COEFFICIENTS:
-        for family in MODELS:
+        for family in [*MODELS, *PIECES]:
             own = [x for x in lines if (x["kind"], x["family"]) == (kind, family)]
             if own:
                 inside = sum(x["inside"] * x["pairs"] for x in own) / sum(x["pairs"] for x in own)
@@ -166,8 +220,10 @@ def table(lines: list[dict]) -> str:
 def main() -> None:
     """Collect, fit or report."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for name in ("--collect", "--fit", "--report"):
-        parser.add_argument(name, metavar="FILE")
+    parser.add_argument("--collect", metavar="FILE")
+    for name in ("--fit", "--report"):
+        parser.add_argument(name, metavar="FILE", nargs="+")
+    parser.add_argument("--pieces", action="store_true", help="large models")
     parser.add_argument("--held-out", action="store_true", help="other random streams")
     parser.add_argument("--engines", nargs="+", default=ENGINES, metavar="ENGINE")
     parser.add_argument("--seeds", type=int, default=4, help="models of each family and β")
@@ -175,16 +231,26 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.collect:
         stream = HELD_OUT if given.held_out else DEVELOPMENT
-        np.savez_compressed(given.collect, **collect(given.engines, stream, given.seeds))
+        for found in collect(given.engines, stream, given.seeds, given.pieces):
+            np.savez_compressed(given.collect, **found)
     if given.fit:
-        stored = np.load(given.fit)
-        for kind in stored:
-            numbers = ", ".join(f"{c:.3f}" for c in fit(stored[kind]))
+        for kind, rows in joined(given.fit).items():
+            numbers = ", ".join(f"{c:.3f}" for c in fit(rows))
             print(f'    "{kind}": ({numbers}),')
     if given.report:
-        lines = report(np.load(given.report))
+        lines = report(joined(given.report))
         LINES.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         print(table(lines))
+
+
+def joined(paths: Sequence[str]) -> dict[str, FloatArray]:
+    """Rows of several files by kind."""
+    found: dict[str, list[FloatArray]] = {}
+    for path in paths:
+        with np.load(path) as stored:
+            for kind in stored.files:
+                found.setdefault(kind, []).append(stored[kind])
+    return {kind: np.concatenate(parts) for kind, parts in found.items()}
 
 
 if __name__ == "__main__":

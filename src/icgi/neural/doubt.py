@@ -15,7 +15,8 @@ from icgi.neural.pace import UNKNOWN
 from icgi.neural.precision import LEAST_SUM
 
 Kind: TypeAlias = str
-"""Which network, and `, one order` where it has several and only one was run."""
+"""Which network; `, one order` where it has several and only one was run; `, pieces` of models that
+were cut, whose borders err as belief propagation does."""
 
 NINETY = 1.6449  # Φ⁻¹(0.95)
 TINY = 1e-4  # what is smaller does not count as a sign, nor as an error
@@ -27,6 +28,8 @@ CHECKED, UNHEARD = 40.0, 60.0  # strength of the strongest fitted, and that of n
 COEFFICIENTS: dict[Kind, tuple[float, ...]] = {
     "fast": (-0.341, 0.003, 0.312, 0.286, 0.000, 0.195, 0.586, 0.596, 0.000),
     "fast, one order": (-0.102, 0.690, 0.000, 0.239, 0.000, 0.000, 0.415, 0.569, 0.000),
+    "fast, pieces": (-0.341, 0.003, 0.312, 0.286, 0.000, 0.195, 0.586, 0.596, 0.000),
+    "general, pieces": (-2.229, 0.168, 0.048, 0.168, 0.000, 0.428, 0.000, 0.837, 2.485),
     "general": (-2.229, 0.168, 0.048, 0.168, 0.000, 0.428, 0.000, 0.837, 2.485),
     "paper": (3.851, 0.570, 0.000, 0.145, 0.000, 0.770, 0.137, 0.775, 0.353),
     "gnn-bp": (1.399, 0.116, 0.000, 0.134, 0.000, 1.060, 0.718, 0.596, 0.145),

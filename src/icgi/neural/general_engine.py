@@ -240,7 +240,7 @@ def _answer(case: Case, found: _Found, orders: int) -> Marginals:
     change = np.abs(found.probs - case.prior)
     signs = doubt.Signs(alpha, found.spread, change, *doubt.strengths_of(model))
     fewest = found.answered[answered].min(initial=orders)
-    kind = doubt.kind_of("general", int(fewest))
+    kind = "general, pieces" if found.patches > 1 else doubt.kind_of("general", int(fewest))
     alpha, error = doubt.stated(kind, signs, answered | sure)
     whole = found.limits.tokens >= min(_tokens(case.reduced), LARGEST_PIECE)
     wanted = orders if found.patches == 1 and _tokens(case.reduced) <= QUICK_TOKENS else 1

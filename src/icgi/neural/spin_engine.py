@@ -374,6 +374,8 @@ def _answer(
     # patches may differ in their orders: the kind is that of the fewest
     several = found.answered[found.answered > 0].min(initial=settings.orders) > 1
     kind: doubt.Kind = "fast" if several else "fast, one order"
+    if found.patches > 1:
+        kind = "fast, pieces"
     alpha, error = doubt.stated(kind, signs, found.answered > 0)
     return Marginals(
         alpha / alpha.sum(1, keepdims=True),
