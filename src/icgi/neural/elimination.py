@@ -15,6 +15,8 @@ from icgi.clock import Deadline
 from icgi.neural.pace import check
 from icgi.neural.shrink import positions
 
+SMALL = 1e-12
+
 
 class Numbered(Protocol):
     """Arrays of variables."""
@@ -103,3 +105,8 @@ def brought_back(
     total = alpha.shape[1]
     everyone = torch.arange(total, device=alpha.device).expand_as(back.ids)
     return alpha.gather(1, positions(back.ids, everyone, total)[:, :, None].expand_as(alpha))
+
+
+def within(loss: Tensor, most: float) -> Tensor:
+    """Part of the corrections that counts beyond the inexactness `most`: its inverse; 1 below."""
+    return (most / loss.clamp(min=SMALL)).clamp(max=1.0)

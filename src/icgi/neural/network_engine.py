@@ -32,7 +32,7 @@ LARGEST_BATCH = 128
 SINGLE = 4  # bytes
 UNCLAIMED = 1e6  # α₀ of networks that claim none: how sure they are is left to `doubt`
 LARGEST_TABLE = 2**20  # entries of one padded factor
-PIECE = Limits(256, MOST_STATES)  # tokens, and states of a variable, of a piece
+PIECE = Limits(128, MOST_STATES)  # tokens, and states of a variable, of a piece
 TOGETHER = 64  # pieces that are handed to the network at once
 MESSAGES = 0.3  # share of a model's time for belief propagation, where it is cut into pieces
 
@@ -125,7 +125,7 @@ def _in_pieces(
             waiting = []
     if waiting:
         found.take(waiting, ask(waiting))
-    return found.answer(network_name(network), orders)
+    return found.answer()
 
 
 class _Pieced:
@@ -151,7 +151,7 @@ class _Pieced:
             self.total[members] = found.concentration.sum(1)[inside]
             self.answered[members] = True
 
-    def answer(self, kind: str, orders: int) -> Marginals:
+    def answer(self) -> Marginals:
         """What the pieces and belief propagation found, with errors that say how."""
         case = self.case
         sure = (case.kept.sum(1) == 1) & (case.messages is not None)  # nothing to be asked
@@ -160,7 +160,7 @@ class _Pieced:
         spread = np.zeros_like(alpha)
         signs = doubt.Signs(alpha, spread, change, *doubt.strengths_of(case.model))
         known = self.answered | sure
-        alpha, error = doubt.stated(doubt.kind_of(kind, orders), signs, known)
+        alpha, error = doubt.stated("general, pieces", signs, known)
         share = float(known.mean()) if len(known) else 1.0
         return Marginals(
             alpha / alpha.sum(1, keepdims=True),

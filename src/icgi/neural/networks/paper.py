@@ -22,7 +22,7 @@ from icgi.errors import CheckpointError
 from icgi.neural import closed_form
 from icgi.neural.arrange import DIFFUSIONS, after_elimination, heat_kernels
 from icgi.neural.batch import Batch, spins_of, tables_of
-from icgi.neural.elimination import Sweep, brought_back, eliminated
+from icgi.neural.elimination import Sweep, brought_back, eliminated, within
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
 from icgi.neural.general import share
 from icgi.neural.general_algebra import (
@@ -498,7 +498,7 @@ class PaperNetwork(nn.Module):
 
 def _within(loss: Tensor, most: float) -> Tensor:
     """Part of the corrections that counts: `share`, falling as 1/loss beyond `most`."""
-    return share(loss) * (most / loss.clamp(min=TINY)).clamp(max=1.0)
+    return share(loss) * within(loss, most)
 
 
 def _fixed_draw(live: _Live) -> Tensor:
