@@ -33,13 +33,13 @@ from icgi.neural.networks import network_class
 from icgi.train import evaluate, together
 from icgi.train.config import TrainConfig
 from icgi.train.examples import Examples, Recipe, made, workers
-from icgi.train.presets import EQUAL, PRESETS
+from icgi.train.presets import PLAIN, PRESETS
 from icgi.train.task import Task, answers
 
 RESULTS = Path(__file__).parent / "results"
 LINES = RESULTS / "ablations.jsonl"
 SEEDS = (42, 123, 456)
-PARTS = ("paper", "paper-star", "paper-laplacian", "paper-random-order", "paper-free")
+PARTS = ("paper-short", "paper-star", "paper-laplacian", "paper-random-order")
 GAMMAS, EFFECTIVES = (0.0, 1.0, 5.0, 10.0), (100.0, 1000.0, 10_000.0)
 SETS = ("mix N ≤ 24", "EA 2D L=8 β=1", "SK N=50 β=1 h=0.1", "BA N=60 m=3 β=1")
 CHAINS, BURN, SWEEPS = 4, 20, 60  # of labels whose deviation means something
@@ -50,10 +50,10 @@ RESERVE = 25.0  # seconds for checks and writing
 def configurations(group: str) -> dict[str, TrainConfig]:
     """Runs of a group by name."""
     if group == "parts":
-        return {name: PRESETS.get(name, EQUAL) for name in PARTS}
+        return {name: PRESETS[name] for name in PARTS}
     pairs = [(g, 1000.0) for g in GAMMAS] + [(5.0, m) for m in EFFECTIVES if m != 1000.0]
     return {
-        f"γ={g:g} M={m:g}": dataclasses.replace(EQUAL, loss="paper", gamma=g, effective=m)
+        f"γ={g:g} M={m:g}": dataclasses.replace(PLAIN, loss="paper", gamma=g, effective=m)
         for g, m in pairs
     }
 
@@ -64,8 +64,8 @@ def device() -> str:
 
 def training_models(count: int, processes: int) -> Examples:
     """Models with exact labels, made once and kept in the cache."""
-    bucket = EQUAL.buckets[0]
-    recipe = Recipe(bucket.mixture, bucket.limits, count, EQUAL.data_seed)
+    bucket = PLAIN.buckets[0]
+    recipe = Recipe(bucket.mixture, bucket.limits, count, PLAIN.data_seed)
     cache = cache_folder().parent / "training"
     with workers(processes) as pool:
         return made(recipe, True, pool, device(), cache)
@@ -382,8 +382,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--models", type=int, default=50_000, help="training models")
     parser.add_argument("--validation", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=EQUAL.steps, help="at most")
-    parser.add_argument("--batch", type=int, default=EQUAL.batch)
+    parser.add_argument("--steps", type=int, default=PLAIN.steps, help="at most")
+    parser.add_argument("--batch", type=int, default=PLAIN.batch)
     parser.add_argument("--seconds", type=float, default=math.inf, help="for everything")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--kept", type=Path, help="lines of an earlier call, not made again")

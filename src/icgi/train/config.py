@@ -21,6 +21,7 @@ class Bucket:
     count: int = 100_000  # training models
     share: int = 1  # steps in a round of all buckets
     batch: int | None = None  # models a step; the run's if none
+    seed: int | None = None  # of its models; the run's `data_seed` and its place if none
 
 
 @dataclass(frozen=True, slots=True)

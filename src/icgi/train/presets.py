@@ -12,7 +12,7 @@ from icgi.train.kinds import Limits
 RATES = {"gnn-bp": 2e-3, "bpnn": 1e-3, "direct-gnn": 1e-3}
 """Best of three on validation models, where it is not that of a run by default (docs/log.md)."""
 
-EQUAL = TrainConfig("paper")
+EQUAL = TrainConfig("paper", PaperConfig(core_states=0))
 """Equal terms: 100,000 models of 10 to 24 variables with exact labels, twice, in batches of 128."""
 
 PAPER_SIZES = PaperConfig(
@@ -34,23 +34,42 @@ PAPER_SCHEDULE = TrainConfig(
 """The paper's sizes, loss and schedule to the letter, for a run of days."""
 
 
-def _ablation(loss: str = "both", **switches: object) -> TrainConfig:
-    settings = PaperConfig(**switches)  # type: ignore[arg-type]
-    return dataclasses.replace(EQUAL, settings=settings, loss=loss)  # type: ignore[arg-type]
+PLAIN = dataclasses.replace(
+    EQUAL,
+    buckets=(Bucket(count=50_000),),
+    steps=200,
+    warm_up=50,
+)
+"""What ablations change one thing of: the paper's network, eliminating to the end."""
+
+
+def _ablation(**switches: object) -> TrainConfig:
+    settings = PaperConfig(core_states=0, **switches)  # type: ignore[arg-type]
+    return dataclasses.replace(PLAIN, settings=settings)
 
 
 PRESETS: dict[str, TrainConfig] = {
     "tiny": tiny("paper", features=16, heads=2, layers=1, hidden=16, rank=4),
     "paper-schedule": PAPER_SCHEDULE,
+    "paper": TrainConfig(
+        "paper",
+        PaperConfig(most_step=4.5, most_total=60.0),
+        (
+            Bucket("training", count=50_000, share=2),
+            Bucket("broad", Limits(25, 40, 2.5), 30_000, batch=64),
+        ),
+        steps=1000,
+        relative=0.5,
+    ),
     # the two networks of icgi:fast
     "fast": TrainConfig(
         "fast",
         FastConfig(features=96, heads=6, layers=3, hidden=48),
         (
-            Bucket("wide", Limits(10, 24, 3.0), share=2, batch=256),
-            Bucket("narrow", Limits(25, 48, 3.0), 30_000, batch=128),
+            Bucket("wide", Limits(10, 24, 3.0), 50_000, batch=256, seed=2),
+            Bucket("broad", Limits(25, 48, 2.5), 30_000, batch=96, seed=1),
         ),
-        steps=2000,
+        steps=1745,
         warm_up=200,
         average=0.995,
     ),
@@ -69,7 +88,9 @@ PRESETS: dict[str, TrainConfig] = {
         steps=1600,
         average=0.995,
     ),
-    # ablations of the paper on equal terms
+    "paper-equal": EQUAL,  # on the same models as the networks it is compared with
+    # ablations, on terms of their own
+    "paper-short": PLAIN,
     "paper-star": _ablation(factors="star"),
     "paper-free": _ablation(factors="free"),
     "paper-static": _ablation(positions="static"),
@@ -77,8 +98,8 @@ PRESETS: dict[str, TrainConfig] = {
     "paper-no-distance": _ablation(positions="none"),
     "paper-random-order": _ablation(order="random", train_order="random"),
     "paper-no-distribute": _ablation(distribute=False),
-    "paper-no-calibration": dataclasses.replace(EQUAL, gamma=0.0),
-    "paper-loss": dataclasses.replace(EQUAL, loss="paper"),
+    "paper-no-calibration": dataclasses.replace(PLAIN, gamma=0.0),
+    "paper-loss": dataclasses.replace(PLAIN, loss="paper"),
     "gnn-bp-published": TrainConfig("gnn-bp", GNNBPConfig(form="node"), rate=3e-3),
     "any": dataclasses.replace(
         EQUAL,

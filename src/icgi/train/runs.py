@@ -121,7 +121,8 @@ def prepared_task(config: TrainConfig, processes: int, device: str, say: Say) ->
     with workers(processes) as pool:
         data = []
         for k, bucket in enumerate(config.buckets):
-            recipe = Recipe(bucket.mixture, bucket.limits, bucket.count, config.data_seed + k)
+            seed = config.data_seed + k if bucket.seed is None else bucket.seed
+            recipe = Recipe(bucket.mixture, bucket.limits, bucket.count, seed)
             data.append(made(recipe, pairwise, pool, device, cache))
             say(f"{bucket.count} models of {bucket.mixture!r} labelled")
     held_out: dict[str, Examples] = {}
