@@ -28,13 +28,14 @@ from icgi.model.condition import condition, resolve_evidence
 from icgi.model.graph import FactorGraph, FloatArray, IntArray, assembled, real_array
 from icgi.model.ising import as_ising
 from icgi.randomness import generator
-from icgi.sampling.thermal import scanned
+from icgi.sampling.thermal import Thermal, scanned
 
 How = Literal["auto", "exact", "pfaffian", "pt"]
 PATIENCE = 60.0  # seconds that exact answers may be forecast to take, where no time is named
 DRAWS = 4000  # exact draws for what has no exact pass: |m| and overlaps
 LISTED = 2**12  # configurations up to which these are summed instead
 STEP = 1e-3  # of β, relative, between energies whose difference is the specific heat
+HOTTEST = 1e-6  # β in place of zero where energies are read from weights times β
 _SPIN = np.array([-1.0, 1.0])
 
 
@@ -144,8 +145,8 @@ def scan(
     states.
 
     `exact`: junction tree; ⟨|m|⟩ and overlaps are summed in small models, and come from exact draws
-    in others. `pfaffian`: planar Ising models without field. `pt`: one tempering ladder, with
-    standard errors. `auto`: the first of these that fits.
+    in others. `pfaffian`: planar Ising models without field. `pt`: one tempering ladder, of a
+    model with zeros one for each β, with standard errors. `auto`: the first of these that fits.
     """
     if engine not in ("auto", "exact", "pfaffian", "pt"):
         raise IcgiError(f"a scan is made by exact, pfaffian or pt, not by {engine!r}")
@@ -360,7 +361,13 @@ def _planar(
 def _tempered(
     asked: _Asked, budget: Budget, deadline: Deadline, rng: Generator
 ) -> tuple[Columns, Columns, Status]:
-    """One ladder from β = 0 to the largest β that goes through all others."""
+    """One ladder from β = 0 to the largest β that goes through all others.
+
+    A model with zeros takes a ladder for each β: on the way down zeros are finite penalties, and
+    only the end of a ladder is the model.
+    """
+    if any(np.isneginf(table).any() for table in asked.model.log_tables):
+        return _ladder_by_ladder(asked, budget, deadline, rng)
     coldest = float(asked.betas[-1])
     if coldest == 0:
         raise IcgiError("a scan by tempering needs a β above 0; give more than one")
@@ -369,6 +376,35 @@ def _tempered(
         _at(asked.model, coldest), levels, asked.states, asked.binary, asked.pairs,
         budget.until(deadline), rng,
     )  # fmt: skip
+    return *_named(found, coldest), Status.CONVERGED if found.mixed else Status.BUDGET_SPENT
+
+
+def _ladder_by_ladder(
+    asked: _Asked, budget: Budget, deadline: Deadline, rng: Generator
+) -> tuple[Columns, Columns, Status]:
+    """A ladder for each β, all of equal time."""
+    parts: list[tuple[Columns, Columns]] = []
+    mixed = True
+    for b, beta in enumerate(asked.betas.tolist()):
+        share = budget.until(deadline.share(1 / (len(asked.betas) - b)))
+        near = max(beta, HOTTEST)
+        found = scanned(
+            _at(asked.model, near), np.ones(1), asked.states, asked.binary, asked.pairs, share, rng
+        )
+        values, errors = _named(found, near)
+        for column in (values, errors):
+            column["specific_heat"] *= (beta / near) ** 2
+        parts.append((values, errors))
+        mixed = mixed and found.mixed
+    values, errors = (
+        {name: np.concatenate([part[name] for part in side]) for name in side[0]}
+        for side in zip(*parts, strict=True)
+    )
+    return values, errors, Status.CONVERGED if mixed else Status.BUDGET_SPENT
+
+
+def _named(found: Thermal, coldest: float) -> tuple[Columns, Columns]:
+    """Values and errors under the names of a scan, energies in units of the model."""
     values, errors = dict(found.values), dict(found.errors)
     values["energy"], errors["energy"] = (
         -values.pop("weight") / coldest,
@@ -377,8 +413,4 @@ def _tempered(
     values["specific_heat"], errors["specific_heat"] = values.pop("heat"), errors.pop("heat")
     first = ("log_z", "energy", "specific_heat", "entropy")
     order = [*first, *(name for name in values if name not in first)]
-    return (
-        {name: values[name] for name in order},
-        {name: errors[name] for name in order},
-        Status.CONVERGED if found.mixed else Status.BUDGET_SPENT,
-    )
+    return {name: values[name] for name in order}, {name: errors[name] for name in order}

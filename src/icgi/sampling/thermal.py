@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.errors import BudgetError
 from icgi.inference import Budget
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.sampling import bridge, exchange
@@ -43,27 +43,22 @@ def scanned(
 
     The log weight Σ_f θ_f is `weight`, `heat` its variance times λ². `states`
     n k are the numbers of the states as people know them; with `binary` they are spins ±1.
+    A model with zeros is read at λ = 1 only, where they are true: other levels see penalties.
     """
     deadline = budget.deadline()
     if (needed := arranging_bytes(model)) > budget.table_bytes:
         raise refuse("pt", needed, budget)
     aim = prepare(model, deadline)
-    if aim is None or aim.has_zeros:
-        raise (
-            UnsupportedModelError(
-                "a scan by tempering needs a model without zeros: its log Z begins with the number "
-                "of configurations at β = 0, which zeros hide; scan exactly with more "
-                "memory, observe more variables, or replace zeros by small numbers, which then "
-                "have an energy of their own"
-            )
-            if aim is not None
-            else BudgetError("the seconds were over before a sweep was made; give more seconds")
-        )
+    if aim is None:
+        raise BudgetError("the seconds were over before a sweep was made; give more seconds")
+    assert not aim.has_zeros or levels.tolist() == [1.0]
     settings = ParallelTempering(ensembles=ENSEMBLES)
     with burnt_in(aim, settings, budget, deadline, rng, through=levels) as (ensembles, ready):
         if not ready:
             raise BudgetError("the seconds were over before the ladder was placed; give more")
         at = np.abs(ensembles.all_levels[:, None] - levels).argmin(0)
+        if aim.has_zeros:
+            at = np.array([ensembles.levels - 1])
         look = _look(aim, at, states, binary, pairs)
         left = max(1, budget.sweeps() - ensembles.sweeps)
         room = max(
@@ -73,11 +68,12 @@ def scanned(
         records = [member.record for member in ensembles.members]
         kept = int(records[0].tally[exchange.KEPT])
         trace = np.stack([record.trace[:kept] for record in records])  # m s c t
+        sound = np.stack([record.sound[:kept, 0] for record in records])  # m s
         swaps = 1.0 - ensembles.rejection()
         ladder, sweeps = ensembles.all_levels, ensembles.sweeps
     if kept < 16 or len(seen) < 16:
         raise BudgetError(f"{sweeps} sweeps are too few for a scan; give more time or iterations")
-    values, errors = _energies(trace[:, :, 0], ladder, at, aim)
+    values, errors = _energies(trace[:, :, 0], ladder, at, aim, sound if aim.has_zeros else None)
     names = [*(("magnetisation", "abs_magnetisation") if binary else ()), *map(_pair_name, pairs)]
     for k, name in enumerate(names):
         values[name] = seen[:, k].mean((0, 1))
@@ -98,9 +94,16 @@ def _pair_name(pair: tuple[int, int]) -> str:
 
 
 def _energies(
-    trace: FloatArray, ladder: FloatArray, at: IntArray, aim: Target
+    trace: FloatArray,
+    ladder: FloatArray,
+    at: IntArray,
+    aim: Target,
+    sound: NDArray[np.int8] | None,
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
-    """Values of log Z, weight, heat and entropy at some levels, from log weights m s t of all."""
+    """Values of log Z, weight, heat and entropy at some levels, from log weights m s t of all.
+
+    `sound` m s: whether the last level but one violates nothing, where the last has true zeros.
+    """
     m, s, levels = trace.shape
     log_z = aim.log_count
     influence = np.zeros((m, s))
@@ -114,6 +117,15 @@ def _energies(
             part, effect = bridge.log_ratio(gap * trace[..., t], gap * trace[..., t - 1])
             log_z += part
             influence = influence + effect
+        elif sound is not None and t == levels - 1:
+            share = float(sound.mean())
+            if share == 0:
+                raise BudgetError(
+                    "no configuration that violates nothing came down the ladder; give more time "
+                    "or iterations"
+                )
+            log_z += float(np.log(share))
+            influence = influence + (sound / share - 1.0)
         known.append((log_z + ladder[t] * aim.constant, influence))
     for t in at.tolist():
         total, effect = known[t]
