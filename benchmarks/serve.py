@@ -78,7 +78,7 @@ async def ready(client: httpx.AsyncClient) -> str:
 
 
 async def many_questions(client: httpx.AsyncClient, model: str) -> None:
-    """Distinct questions at once; refused ones come back when they are told to."""
+    """Distinct questions at once; refused ones come back after the time that the answer names."""
     door = asyncio.Semaphore(AT_ONCE)
     graph, refused, took = grid(), 0, []
     rng = np.random.default_rng(0)
@@ -112,7 +112,7 @@ async def many_questions(client: httpx.AsyncClient, model: str) -> None:
     print(
         f"{QUESTIONS} questions, {AT_ONCE} at a time: {wall:.1f} s, {QUESTIONS / wall:.0f} per "
         f"second; median {statistics.median(took):.2f} s, 99 of 100 within {slowest[98]:.2f} s; "
-        f"told to come back {refused} times; unanswered {QUESTIONS - len(jobs)}, wrong {wrong}"
+        f"refused for now (429) {refused} times; unanswered {QUESTIONS - len(jobs)}, wrong {wrong}"
     )
 
 
@@ -137,9 +137,11 @@ async def flood(client: httpx.AsyncClient, model: str, service: Service) -> None
         async with door:
             try:
                 found = await client.post("/models?name=flood", content=hostile(k))
-                codes.append(found.status_code)
+                codes.append(str(found.status_code))
+            except httpx.TimeoutException:
+                codes.append("no answer in time")
             except httpx.TransportError:
-                codes.append(0)  # closed while we were still sending
+                codes.append("closed while sending")
 
     flooding = asyncio.gather(*(one(k) for k in range(LARGE)))
     n = 0
