@@ -90,9 +90,9 @@ def test_a_joint_has_the_marginals_and_the_enumerated_cells(client, model) -> No
         ({"engine": "lpb"}, "did you mean"),
         ({"engine": "icgi:device=/dev/sda"}, "cannot be set from outside"),
         ({"likelihood": {"visit": [1.0]}}, "one for each"),
-        ({"likelihood": {"visit": [0.0, 0.0]}}, "not all zero"),
+        ({"likelihood": {"visit": [0.0, 0.0]}}, "not zero everywhere"),
         ({"exclude": {"visit": ["yes", "no"]}}, "leave one"),
-        ({"exclude": {"99": ["yes"]}}, "there is no variable"),
+        ({"exclude": {"99": ["yes"]}}, "has variables 0 to 7"),
     ],
 )
 def test_a_wrong_question_says_what_to_repair(client, model, question, words) -> None:

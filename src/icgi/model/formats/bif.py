@@ -23,6 +23,7 @@ from icgi.model.formats.network import (
     plain_words,
 )
 from icgi.model.graph import FactorGraph, FloatArray, state_names, variable_name
+from icgi.wording import did_you_mean, shown, some
 
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}()\[\]|;,]|[^\s{}()\[\]|;,"]+')
 _COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.S)  # or a quoted name
@@ -88,7 +89,7 @@ class _Words:
         starts = (found.start() for found in _TOKEN.finditer(self.text))
         at = next((s for k, s in enumerate(starts) if k == self.place), len(self.text))
         line = self.text.count("\n", 0, at) + 1
-        raise ModelFormatError(f"{self.path}, line {line}: {message}")
+        raise ModelFormatError(f"{self.path}, line {line}: {shown(message)}")
 
 
 def parse_bif(data: bytes, path: str) -> FactorGraph:
@@ -264,7 +265,8 @@ def _row(words: _Words, scope: list[str], index: list[dict[str, int]]) -> tuple[
         plain = state[1:-1] if state.startswith('"') else state
         if plain not in numbers:
             words.place = begin
-            words.fail(f"{name!r} has no state {plain!r}; its states are {', '.join(numbers)}")
+            meant = did_you_mean(plain, numbers)
+            words.fail(f"{name!r} has no state {plain!r}{meant}; its states are {some(numbers)}")
         where.append(numbers[plain])
     return tuple(where)
 

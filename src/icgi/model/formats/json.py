@@ -33,7 +33,7 @@ def parse_json(data: bytes, path: str) -> FactorGraph:
     except RecursionError as error:
         raise ModelFormatError(f"{path}: nested too deeply for a model") from error
     except (_Problem, ModelFormatError) as error:
-        raise ModelFormatError(f"{path}: {error}") from error
+        raise ModelFormatError(f"{path}: {shown(str(error))}") from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

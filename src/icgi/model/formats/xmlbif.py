@@ -23,6 +23,7 @@ from icgi.model.formats.network import (
     plain_words,
 )
 from icgi.model.graph import FactorGraph, FloatArray, state_names, variable_name
+from icgi.wording import shown
 
 _INSIDE = {  # element -> elements that may hold it
     "BIF": {""},
@@ -54,7 +55,7 @@ class _Reader:
 
     def fail(self, message: str, line: int = 0) -> NoReturn:
         where = line or self.parser.CurrentLineNumber
-        raise ModelFormatError(f"{self.path}, line {where}: {message}")
+        raise ModelFormatError(f"{self.path}, line {where}: {shown(message)}")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if self.open[-1] not in _INSIDE.get(name, set()):
