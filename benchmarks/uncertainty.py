@@ -2,7 +2,8 @@
 
     ICGI_DATA=… icgi calibrate --engine pt --iterations 1000 -o pt.json      makes pt.json.lines
     python benchmarks/uncertainty.py keep pt.json                            keeps both
-    ICGI_DATA=… python benchmarks/uncertainty.py run --engine pt [--set mixed]
+    ICGI_DATA=… python benchmarks/uncertainty.py run --engine pt [--set mixed] [--busy 2]
+    ICGI_DATA=… python benchmarks/uncertainty.py networks FOLDER      all of it for new weights
     python benchmarks/uncertainty.py render             fills the tables of docs/uncertainty.md
 
 `keep` puts a calibration file among the shipped ones and its lines, packed, beside the results.
@@ -15,24 +16,30 @@ import argparse
 import json
 import lzma
 import shutil
+import subprocess
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
 import icgi
-from icgi.calibration.apply import guarantee, kinds_of
+from icgi.calibration import check, make
+from icgi.calibration.apply import groups_of as dividing
+from icgi.calibration.apply import guarantee
 from icgi.calibration.classifier import told_apart
 from icgi.calibration.features import NAMES
 from icgi.calibration.file import Calibration, read
-from icgi.calibration.groups import COUPLINGS, SIZES, membership
+from icgi.calibration.groups import COUPLINGS, SIZES, Answered, Groups
 from icgi.calibration.identity import approximating
-from icgi.calibration.measure import MASSES, rounded
+from icgi.calibration.measure import MASSES, drawn_seconds, quantiles, rounded, route_of
 from icgi.calibration.scales import own_error
 from icgi.calibration.sets import COUNTS, FAMILIES_OF, OUTSIDE, Case, Known, cases, made
-from icgi.conformal.bands import EXCEPTIONS
+from icgi.conformal.bands import EXCEPTIONS, band_score
 from icgi.conformal.groups import conditional_quantile
 from icgi.conformal.metrics import (
     calibration_error,
@@ -44,6 +51,7 @@ from icgi.conformal.metrics import (
     worst_group,
 )
 from icgi.conformal.quantiles import Atoms, hierarchical_quantile, largest_of_most
+from icgi.conformal.scores import SCORES, state_atoms
 from icgi.conformal.shift import support
 from icgi.model.condition import condition
 
@@ -68,6 +76,24 @@ def pack(path: Path, lines: Sequence[dict]) -> None:
         file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
+def calibrated_as(name: str) -> str:
+    """Name of the calibration behind a name of results."""
+    return name.removesuffix(BUSY)
+
+
+@lru_cache
+def calibration_of(name: str) -> Calibration:
+    """Calibration of an engine: the shipped one, else that of its kept lines."""
+    path = SHIPPED / f"{calibrated_as(name)}.json"
+    if path.exists():
+        return read(path)
+    head, *lines = lines_of(RESULTS / f"calibrate-{calibrated_as(name)}.jsonl")
+    seconds, most = head["budget"]["seconds"], head["budget"].get("most_seconds")
+    budget = icgi.Budget(head["budget"]["iterations"], seconds or float("inf"))
+    making = make.Making(head["engine"], head["set"], budget, head["seed"], most)
+    return make.calibration(making, lines)
+
+
 def keep(path: Path) -> None:
     shutil.copy(path, SHIPPED / path.name)
     lines = [json.loads(text) for text in Path(f"{path}.lines").read_text().splitlines()]
@@ -86,25 +112,44 @@ def fresh(source: str) -> Iterable[Case]:
 
 
 def run(options: argparse.Namespace) -> None:
-    name = options.engine.replace(":", "-")
-    calibration, path = read(SHIPPED / f"{name}.json"), RESULTS / f"uncertainty-{name}.jsonl"
+    name = options.engine.replace(":", "-") + (BUSY if options.busy else "")
+    calibration, path = calibration_of(name), RESULTS / f"uncertainty-{name}.jsonl"
     lines = lines_of(path)
     have = {line["name"] for line in lines}
-    budget = icgi.Budget(
-        calibration.budget["iterations"], calibration.budget["seconds"] or float("inf")
-    )
+    budget, most = budget_of(calibration)
     engine = approximating(options.engine)
-    with path.open("a") as file:
+    with path.open("a") as file, beside(options.busy):
         for case in fresh(options.set):
-            if case.name in have:
+            known = case.family in FAMILIES_OF[options.set]
+            if case.name in have or (options.inside and not known):
                 continue
-            line = measure(case, engine, budget, calibration)
+            if options.count and int(case.name.rpartition("-")[2]) >= options.count and known:
+                continue
+            given = budget if most is None else drawn_seconds(budget, most, case.name)
+            line = measure(case, engine, given, calibration)
             file.write(json.dumps(line) + "\n")
             file.flush()
             lines.append(line)
             print(case.name, line["status"], line.get("kind", ""), flush=True)
     pack(path, lines)
     path.unlink()
+
+
+@contextmanager
+def beside(count: int) -> Iterator[None]:
+    """Run so many loops that do nothing at the same time, as other programs would."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+
+
+def budget_of(made: Calibration) -> tuple[icgi.Budget, float | None]:
+    """Budget of the calibration, and the most seconds where each answer has a time of its own."""
+    least = icgi.Budget(made.budget["iterations"], made.budget["seconds"] or float("inf"))
+    return least, made.budget.get("most_seconds")
 
 
 def measure(case: Case, engine: str, budget: icgi.Budget, calibration: Calibration) -> dict:
@@ -136,6 +181,9 @@ def judged_answer(known: Known, answer: icgi.Answer, calibration: Calibration) -
         "nearest": found.nearest,
         "error": rounded([gap.mean(), np.median(gap), largest_of_most(gap, EXCEPTIONS)]),
         "mae": rounded([np.abs(predicted - truth).sum(1).mean()])[0],
+        "work": rounded([answer.stats.get("work", -1.0)])[0],
+        "stated": -1.0 if own is None else rounded([own[free].mean()])[0],
+        "route": route_of(answer.marginals),
         "rank": 0.0 if own is None else rounded([rank_correlation(own[free], gap)])[0],
         "top": top_bins(predicted, truth).round(5).tolist(),
         "class": class_bins(predicted, truth, states).round(5).tolist(),
@@ -144,6 +192,8 @@ def judged_answer(known: Known, answer: icgi.Answer, calibration: Calibration) -
     spoken = found if found.kind != "none" else guarantee(answer, calibration, anyway=True)
     line |= {"structure": spoken.structure, "features": rounded(spoken.features)}
     if spoken.scale is not None:
+        line["score"] = rounded([band_score(predicted, truth, spoken.scale[free])])[0]
+        line["law"] = quantiles(state_atoms(predicted, truth, SCORES[calibration.score]))
         line["rank of scale"] = rounded([rank_correlation(spoken.scale[free], gap)])[0]
     for alpha in ALPHAS:
         sets, band = spoken.sets(1 - alpha), spoken.bands(1 - alpha)
@@ -159,7 +209,11 @@ def judged_answer(known: Known, answer: icgi.Answer, calibration: Calibration) -
     return line
 
 
-ENGINES = ("lbp", "pt", "ttve", "auto")
+ENGINES = (
+    "lbp", "pt", "ttve", "auto", "auto-busy", "icgi-fast", "icgi-paper", "ensemble",
+)  # fmt: skip
+BUSY = "-busy"  # end of the name of results that other programs were run beside
+NETWORKS = ("icgi:fast", "icgi:paper", "ensemble")
 SURE = 0.05  # chance of a flag where the promise is kept
 
 
@@ -267,7 +321,7 @@ def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
     chosen = [x for x in promised_lines(lines, 0.1) if x["family"] in set(made.families)]
     ours = np.array([x["0.1"][3] for x in chosen])
     calibration = [
-        x for x in lines_of(RESULTS / f"calibrate-{engine}.jsonl")[1:]
+        x for x in lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]
         if x["role"] == "calibrate" and "bands" in x
     ]  # fmt: skip
     least = 1e-9
@@ -275,14 +329,12 @@ def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
         Atoms(np.log([max(x["error"][2], least) / max(x["error"][0], least)]), np.ones(1))
         for x in calibration
     ]
-    kinds = kinds_of(made)
-    members = membership(made.features, made.structures, made.trusted, kinds)
+    groups, members = dividing(made)
     filled = members.any(0)
     found: dict[bytes, float] = {}
     known = []
     for line in chosen:
-        trusted = icgi.Status(line["status"]).trusted
-        new = membership(np.array([line["features"]]), [line["structure"]], [trusted], kinds)[0]
+        new = groups.members(answered_of([line]))[0]
         if new.tobytes() not in found:
             q = conditional_quantile(scores, members[:, filled], new[filled], 0.1)
             found[new.tobytes()] = float(np.exp(q))
@@ -313,7 +365,9 @@ def metrics_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
 
 
 def scale_rows() -> list[str]:
-    found = {engine: read(SHIPPED / f"{engine}.json") for engine in available()}
+    found = {
+        engine: calibration_of(engine) for engine in available() if calibrated_as(engine) == engine
+    }
     names = list(next(iter(found.values())).widths)
     head = [
         "| scale | " + " | ".join(f"`{e}`" for e in found) + " |",
@@ -332,10 +386,10 @@ def scale_rows() -> list[str]:
 def shift_rows(engine: str) -> list[str]:
     """Hold one structure out: plain conformal, and weights from half of its models."""
     lines = [
-        x for x in lines_of(RESULTS / f"calibrate-{engine}.jsonl")[1:]
+        x for x in lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]
         if x["role"] == "calibrate" and "bands" in x
     ]  # fmt: skip
-    scale_name = read(SHIPPED / f"{engine}.json").scale
+    scale_name = calibration_of(engine).scale
     rows = []
     for target in ("spins on a lattice", "spins, dense", "spins, sparse", "many states"):
         there = [x for x in lines if x["structure"] == target]
@@ -375,43 +429,21 @@ def shift_rows(engine: str) -> list[str]:
 
 
 def half_rows(engine: str) -> list[str]:
-    """Calibrate on every second model of the calibration run, test on the others."""
-    name, parts = read(SHIPPED / f"{engine}.json").scale, halves(engine)
-    kinds = tuple(dict.fromkeys(x["structure"] for part in parts for x in part))
-    members, tested = (groups_of_lines(part, kinds) for part in parts)
-    laws = (
-        [Atoms(np.array(x["sets"]["least-ambiguous"]), MASSES) for x in parts[0]],
-        [Atoms(np.log([max(x["bands"][name], 1e-12)]), np.ones(1)) for x in parts[0]],
-    )
-    found: dict[tuple[bytes, float], tuple[float, float]] = {}
-    results: dict[str, list[list[list[float]]]] = defaultdict(list)
-    for x, new in zip(parts[1], tested, strict=True):
-        row = []
-        for alpha in ALPHAS:
-            key = new.tobytes(), alpha
-            if key not in found:
-                filled = members.any(0) | (new != 0)
-                one, two = (
-                    conditional_quantile(law, members[:, filled], new[filled], alpha)
-                    for law in laws
-                )
-                found[key] = one, float(np.exp(two))
-            row.append(judged(x, *found[key], name))
-        results[x["family"]].append(row)
-        results["all"].append(row)
+    """What thresholds from every second calibration model are worth on the others."""
     rows = []
-    for family, each in results.items():
-        mean = np.mean(each, 0)  # alpha, (sets, bands)
-        cells = [f"{v:.{2 + (k == 0)}f}" for pair in mean for k, v in ((1, pair[1]), (0, pair[0]))]
-        rows.append(f"| `{engine}` | {family} | {len(each)} | " + " | ".join(cells) + " |")
+    for family, (count, *shares) in calibration_of(engine).kept.items():
+        pairs = [f"{v:.{2 + k % 2}f}" if v >= 0 else "–" for k, v in enumerate(shares)]
+        cells = [
+            cell for k in range(len(check.LEVELS) - 1, -1, -1) for cell in pairs[2 * k : 2 * k + 2]
+        ]
+        rows.append(f"| `{engine}` | {family} | {count:.0f} | " + " | ".join(cells) + " |")
     return rows
 
 
 def half_width_row(engine: str) -> str:
     """Half-widths at 90 % on the same halves, against scales that are the true mean errors."""
-    name, parts = read(SHIPPED / f"{engine}.json").scale, halves(engine)
-    kinds = tuple(dict.fromkeys(x["structure"] for part in parts for x in part))
-    members, tested = (groups_of_lines(part, kinds) for part in parts)
+    name, parts = calibration_of(engine).scale, halves(engine)
+    members, tested = half_members(engine, parts)
     ratios = [max(x["error"][2], 1e-9) / max(x["error"][0], 1e-9) for x in parts[0]]
     scores = [np.log([max(x["bands"][name], 1e-12) for x in parts[0]]), np.log(ratios)]
     found: dict[bytes, list[float]] = {}
@@ -439,19 +471,30 @@ def halves(engine: str) -> tuple[list[dict], list[dict]]:
     """Calibration models of a run, every second one of each family apart."""
     place: dict[str, int] = defaultdict(int)
     parts: tuple[list[dict], list[dict]] = ([], [])
-    for x in lines_of(RESULTS / f"calibrate-{engine}.jsonl")[1:]:
+    for x in lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]:
         if x["role"] == "calibrate" and "bands" in x:
             parts[place[x["family"]] % 2].append(x)
             place[x["family"]] += 1
     return parts
 
 
-def groups_of_lines(lines: Sequence[dict], kinds: tuple[str, ...]) -> np.ndarray:
-    return membership(
+def half_members(engine: str, parts: tuple[list[dict], list[dict]]) -> list[np.ndarray]:
+    """Groups of both halves, divided as the first one is."""
+    first, second = map(answered_of, parts)
+    groups = Groups.of(first, calibration_of(engine).clocked)
+    return [groups.members(first), groups.members(second)]
+
+
+def answered_of(lines: Sequence[dict]) -> Answered:
+    """What groups see of lines."""
+    trusted = [icgi.Status(x["status"]).trusted for x in lines]
+    return Answered(
         np.array([x["features"] for x in lines]),
         [x["structure"] for x in lines],
-        [icgi.Status(x["status"]).trusted for x in lines],
-        kinds,
+        trusted,
+        np.array([-1.0 if t else x.get("work", -1.0) for x, t in zip(lines, trusted, strict=True)]),
+        np.array([x.get("stated", -1.0) for x in lines]),
+        [x.get("route", "") for x in lines],
     )
 
 
@@ -470,14 +513,14 @@ def render() -> None:
     tables: dict[str, list[str]] = defaultdict(list)
     every = {e: lines_of(RESULTS / f"uncertainty-{e}.jsonl") for e in available()}
     for engine, lines in every.items():
-        made = read(SHIPPED / f"{engine}.json")
+        made = calibration_of(engine)
         tables["coverage"] += coverage_table(engine, lines, made)
         tables["outside"] += outside_table(engine, lines, made)
         tables["width"].append(width_row(engine, lines, made))
         tables["metrics"].append(metrics_row(engine, lines, made))
-        tables["shift"] += shift_rows(engine)
-        tables["half widths"].append(half_width_row(engine))
-        if engine in ("ttve", "auto"):  # whose fresh models were met under another load
+        if engine == calibrated_as(engine):
+            tables["shift"] += shift_rows(engine)
+            tables["half widths"].append(half_width_row(engine))
             tables["halves"] += half_rows(engine)
     tables["scales"] = scale_rows()
     text = (ROOT.parent / "docs" / "uncertainty.md").read_text()
@@ -534,7 +577,7 @@ def draw(every: dict[str, list[dict]]) -> None:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
     for engine, lines in every.items():
-        families = set(read(SHIPPED / f"{engine}.json").families)
+        families = set(calibration_of(engine).families)
         chosen = [x for x in lines if "top" in x and x["family"] in families]
         top = np.sum([x["top"] for x in chosen], 0)
         top = top[top[:, 0] >= 20]
@@ -555,6 +598,21 @@ def draw(every: dict[str, list[dict]]) -> None:
     figure.savefig(ROOT.parent / "docs" / "figures" / "uncertainty.png", dpi=110)
 
 
+def networks(options: argparse.Namespace) -> None:
+    """Calibrate networks again and measure them: what to do when their weights change."""
+    folder = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for engine in options.engines:
+        name = engine.replace(":", "-")
+        path = folder / f"{name}.json"
+        made = [sys.executable, "-m", "icgi", "calibrate", "--engine", engine, "-o", str(path)]
+        subprocess.run(made, check=True)
+        keep(path)
+        calibration_of.cache_clear()
+        (RESULTS / f"uncertainty-{name}.jsonl.xz").unlink(missing_ok=True)  # of other weights
+        run(argparse.Namespace(engine=engine, set="mixed", busy=0, inside=False, count=25))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -563,12 +621,20 @@ def main() -> None:
     running = verbs.add_parser("run")
     running.add_argument("--engine", required=True)
     running.add_argument("--set", default="mixed")
+    running.add_argument("--busy", type=int, default=0, help="other programs to run beside")
+    running.add_argument("--inside", action="store_true", help="only the calibrated families")
+    running.add_argument("--count", type=int, help="models of each calibrated family")
+    again = verbs.add_parser("networks")
+    again.add_argument("folder", type=Path, help="for the files and lines of the calibrations")
+    again.add_argument("--engines", nargs="+", default=NETWORKS)
     verbs.add_parser("render")
     options = parser.parse_args()
     if options.verb == "keep":
         keep(options.file)
     elif options.verb == "run":
         run(options)
+    elif options.verb == "networks":
+        networks(options)
     else:
         render()
 

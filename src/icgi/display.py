@@ -79,11 +79,13 @@ def html(answer: "Answer") -> str:
 def _known_errors(
     answer: "Answer", level: float
 ) -> tuple["BoolArray | None", tuple[Any, Any] | None, Sequence[str]]:
-    """Calibrated sets and bands with what they promise, else the engine's own bands."""
+    """Calibrated sets and bands with what they promise, else the engine's own bands and why."""
     promise = None if answer.status is Status.EXACT else answer.guarantee
     band = None if promise is None else promise.bands(level)
-    if promise is None or band is None:
+    if promise is None:
         return None, answer.interval(level), ()
+    if band is None:
+        return None, answer.interval(level), promise.sentences(level)
     return promise.sets(level), band, promise.sentences(level)
 
 

@@ -1,5 +1,7 @@
 """Features describe a model, not how it is written down; groups are rules on them."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -8,7 +10,15 @@ from numpy.testing import assert_allclose
 import icgi
 import zoo
 from icgi.calibration.features import NAMES, portrait
-from icgi.calibration.groups import efforts, in_words, likeness, membership, work_edges
+from icgi.calibration.groups import (
+    Answered,
+    Groups,
+    claims_otherwise,
+    in_words,
+    likeness,
+    third,
+    thirds,
+)
 from icgi.data.families import FAMILIES
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph
@@ -88,7 +98,8 @@ def test_observed_variables_are_no_part_of_the_portrait() -> None:
 
 def test_groups_overlap_and_say_so_in_words() -> None:
     features = np.stack([portrait(drawn("grid", rows=s, columns=s)).values for s in (3, 6)])
-    found = membership(features, ["a", "b"], [False, True], ("a", "b"))
+    answers = said(features, ["a", "b"])
+    found = Groups.of(answers, clocked=False).members(answers)
     assert_allclose(found[:, :2], np.eye(2))
     assert_allclose(found[:, -1], [0, 1])
     assert_allclose(found[:, 2:5], [[0, 0, 0], [1, 0, 0]])  # 9 variables, 36 variables
@@ -118,9 +129,47 @@ def test_work_is_compared_within_a_structure() -> None:
     kinds = ["a"] * 30 + ["b"] * 30
     work = np.concatenate([np.linspace(1, 2, 30), np.linspace(100, 200, 30)])
     work[::10] = -1.0  # answers that ended by themselves
-    found = efforts(work, kinds, work_edges(work, kinds))
+    found = third(work, kinds, thirds(work, kinds))
     assert (found[::10] == 0).all()
     for part in (found[:30], found[30:]):
         assert [int((part == r).sum()) for r in (1, 2, 3)] == [9, 9, 9]
     assert (np.diff(found[:30][found[:30] > 0]) >= 0).all()
-    assert efforts(np.array([1.0]), ["c"], {}).tolist() == [0]
+    assert third(np.array([1.0]), ["c"], {}).tolist() == [0]
+
+
+def test_what_an_answer_says_counts_where_the_clock_decides() -> None:
+    """Two answers that differ in nothing but their stated error and their route."""
+    features = np.stack([portrait(drawn("grid", k, rows=5, columns=5)).values for k in range(12)])
+    stated = np.geomspace(1e-4, 1e-1, 12)
+    made = said(features, ["a"] * 12, stated=stated, routes=["pt", "ttve"] * 6)
+    ends = said(features[[0, 0]], ["a"] * 2, stated=stated[[0, -1]], routes=["pt", "ttve"])
+    ends = replace(ends, trusted=[True, True])
+    plain, clocked = (Groups.of(made, clocked=c).members(ends) for c in (False, True))
+    assert_allclose(plain[0], plain[1])
+    assert_allclose(clocked[0, -3:], [1, 0, 0])  # least error, largest error, not by `pt`
+    assert_allclose(clocked[1, -3:], [0, 1, 1])
+
+    def why(error: float, route: str = "pt", clocked: bool = True) -> str:
+        return claims_otherwise(
+            said(features[:1], ["a"], stated=np.array([error]), routes=[route]), made, clocked
+        )
+
+    assert why(0.01) == ""
+    assert "there at most 0.1" in why(0.9)
+    assert "there at least 0.0001" in why(1e-6)
+    assert why(1e-6, clocked=False) == ""
+    assert "by lbp" in why(0.01, "lbp")
+
+
+def said(
+    features: np.ndarray,
+    structures: list[str],
+    stated: np.ndarray | None = None,
+    routes: list[str] | None = None,
+) -> Answered:
+    """Answers that ended by themselves; every second one is vouched for."""
+    count = len(features)
+    return Answered(
+        features, structures, [k % 2 == 1 for k in range(count)], np.full(count, -1.0),
+        np.zeros(count) if stated is None else stated, routes or [""] * count,
+    )  # fmt: skip

@@ -6,6 +6,7 @@ weights may help if the calibration was made towards models of its kind; else no
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -18,18 +19,16 @@ from icgi.calibration.features import Portrait, portrait
 from icgi.calibration.file import Calibration, require_for, shipped
 from icgi.calibration.groups import (
     MARGIN,
-    Edges,
+    Answered,
+    Groups,
     Likeness,
+    claims_otherwise,
     did_less,
-    doubts_more,
-    efforts,
     in_words,
     likeness,
-    membership,
     within,
-    work_edges,
 )
-from icgi.calibration.measure import MASSES
+from icgi.calibration.measure import MASSES, route_of
 from icgi.calibration.scales import own_error, scale, signals
 from icgi.conformal.bands import bands
 from icgi.conformal.groups import conditional_quantile
@@ -63,8 +62,7 @@ class Guarantee:
     calibration: Calibration | None = None
     features: FloatArray | None = None  # d
     scale: FloatArray | None = None  # n
-    trusted: bool = False
-    work: float = -1.0  # as in a calibration
+    said: Answered | None = None  # by the answer about itself, as in a calibration
     _found: dict[float, Thresholds] = field(default_factory=dict, repr=False)
 
     def refused(self, level: float = 0.9) -> str:
@@ -169,10 +167,8 @@ class Guarantee:
         return self._found[alpha]
 
     def _grouped(self, made: Calibration, alpha: float) -> Thresholds:
-        assert self.features is not None
-        done = efforts(np.array([self.work]), [self.structure], edges_of(made))
-        kinds = kinds_of(made)
-        new = membership(self.features[None], [self.structure], [self.trusted], kinds, done)[0]
+        assert self.said is not None
+        new = groups_of(made)[0].members(self.said)[0]
         return group_thresholds(made, tuple(new.tolist()), alpha)
 
     def _weighted(self, made: Calibration, alpha: float) -> Thresholds:
@@ -200,16 +196,10 @@ def kinds_of(made: Calibration) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=16)
-def edges_of(made: Calibration) -> Edges:
-    """Ranges of the work that answers of each structure were."""
-    return work_edges(made.work, made.structures)
-
-
-@lru_cache(maxsize=16)
-def members_of(made: Calibration) -> FloatArray:
-    """Groups of all calibration models, k d."""
-    done = efforts(made.work, made.structures, edges_of(made))
-    return membership(made.features, made.structures, made.trusted, kinds_of(made), done)
+def groups_of(made: Calibration) -> tuple[Groups, FloatArray]:
+    """Groups of a calibration, and which of them its models are in (k d)."""
+    found = made.groups
+    return found, found.members(made.answered)
 
 
 @lru_cache(maxsize=1024)
@@ -218,7 +208,7 @@ def group_thresholds(made: Calibration, new: tuple[float, ...], alpha: float) ->
 
     Kept, because many models are in the same groups.
     """
-    members = members_of(made)
+    members = groups_of(made)[1]
     point = np.array(new)
     filled = members.any(0) | (point != 0)
     sets, logs = (
@@ -237,12 +227,12 @@ def guarantee(
     """
     if answer.status is Status.EXACT:
         return Guarantee("exact", answer.probs, answer.probs > 0)
-    made = calibration or shipped(answer.engine)
-    if made is None:
+    known = [calibration] if calibration else shipped(answer.engine)
+    if not known:
         return _none(answer, sentences.NO_CALIBRATION)
-    if _allowed_less(answer, made):
-        least = replace(made, budget={**made.budget, "most_seconds": None}).made_with(room_of(made))
-        return _none(answer, sentences.LESS_BUDGET.format(budget=least))
+    made = next((each for each in known if not _allowed_less(answer, each)), None)
+    if made is None:
+        return _none(answer, _too_small(known))
     asked = condition(answer.model, answer.evidence)
     free = int((asked.model.cards > 1).sum())
     most = float(made.features[:, 0].max())
@@ -261,34 +251,37 @@ def _compared(
     like = likeness(drawn.values, drawn.structure, made.features, made.structures)
     kind: Kind = "groups"
     own = own_error(answer.marginals)
-    if own is not None and like.familiar:
-        stated = float(own[asked.model.cards > 1].mean())
-        where = made.stated, made.features, made.structures
-        why = doubts_more(stated, drawn.values, drawn.structure, *where)
+    stated = None if own is None else float(own[asked.model.cards > 1].mean())
+    said = Answered(
+        drawn.values[None],
+        [drawn.structure],
+        [answer.status.trusted],
+        np.array([-1.0 if answer.status.trusted else answer.stats.get("work", -1.0)]),
+        np.array([-1.0 if stated is None else stated]),
+        [route_of(answer.marginals)],
+    )
+    if stated is not None and like.familiar:
+        why = claims_otherwise(said, made.answered, made.clocked)
         like = replace(like, outside=why, doubting=bool(why))
-    work = -1.0 if answer.status.trusted else answer.stats.get("work", -1.0)
-    if like.familiar:
-        where = made.work, made.features, made.structures
-        if why := did_less(work, drawn.values, drawn.structure, *where):
-            said = sentences.LESS_WORK.format(why=why, nearest=like.nearest)
-            if not anyway:
-                return _none(answer, said, like.unfamiliar, like.nearest)
+    if like.familiar and (why := did_less(said, made.answered)) and not anyway:
+        refusal = sentences.LESS_WORK.format(why=why, nearest=like.nearest)
+        return _none(answer, refusal, like.unfamiliar, like.nearest)
     if not (like.familiar or anyway):
         if like.doubting or made.toward is None or not within(drawn.values, made.features):
             return _unlike(answer, like)
         kind = "weighted"
+    structure = drawn.structure if drawn.structure in kinds_of(made) else like.nearest
     return Guarantee(
         kind,
         answer.probs,
         _alive(answer, asked),
         unfamiliar=like.unfamiliar,
         nearest=like.nearest,
-        structure=drawn.structure if drawn.structure in kinds_of(made) else like.nearest,
+        structure=structure,
         calibration=made,
         features=drawn.values,
         scale=scale(signals(answer.marginals, asked.model, drawn), made.coefficients),
-        trusted=answer.status.trusted,
-        work=work,
+        said=replace(said, structures=[structure]),
     )
 
 
@@ -326,9 +319,29 @@ def _allowed_less(answer: Answer, made: Calibration) -> bool:
     if seconds is not None and budget.seconds < room_of(made) * seconds:
         return True
     if sweeps is None:
-        return budget.iterations is not None or (seconds is None and budget.seconds < math.inf)
+        return budget.iterations is not None or (seconds is None and _hurried(answer, made))
     early = answer.status is Status.BUDGET_SPENT and math.isfinite(budget.seconds)
     return budget.sweeps() < sweeps or (early and answer.stats.get("sweeps", math.inf) < sweeps)
+
+
+def _hurried(answer: Answer, made: Calibration) -> bool:
+    """Whether a limit of time may have changed an answer whose calibration had none.
+
+    A network does the same work under any limit that it does not reach; other engines plan by it.
+    """
+    if answer.budget is None or math.isinf(answer.budget.seconds):
+        return False
+    reached = answer.status is Status.BUDGET_SPENT or answer.seconds > answer.budget.seconds / 2
+    return reached or not made.weights
+
+
+def _too_small(known: Sequence[Calibration]) -> str:
+    """Why a budget is not enough for any of some calibrations."""
+    made = known[-1]
+    if made.budget["seconds"] is None and made.budget["iterations"] is None:
+        return sentences.LIMITED
+    least = replace(made, budget={**made.budget, "most_seconds": None}).made_with(room_of(made))
+    return sentences.LESS_BUDGET.format(budget=least)
 
 
 def _smallest(probs: FloatArray, level: float) -> BoolArray:

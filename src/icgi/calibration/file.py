@@ -16,6 +16,7 @@ import numpy as np
 
 from icgi.calibration.classifier import DomainClassifier
 from icgi.calibration.features import NAMES
+from icgi.calibration.groups import Answered, Groups
 from icgi.calibration.identity import identity, weights_digest
 from icgi.calibration.measure import LEVELS
 from icgi.calibration.scales import SIGNALS
@@ -23,7 +24,7 @@ from icgi.conformal.scores import SCORES
 from icgi.errors import CheckpointError
 from icgi.model.graph import FloatArray
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,18 +45,36 @@ class Calibration:
     families: tuple[str, ...]  # k
     structures: tuple[str, ...]  # k
     trusted: tuple[bool, ...]  # k
+    routes: tuple[str, ...]  # k  engine of a portfolio that answered; empty elsewhere
     features: FloatArray = field(repr=False)  # k d
     stated: FloatArray = field(repr=False)  # k     mean error that the engine stated itself
-    work: FloatArray = field(
-        repr=False
-    )  # k  that an answer was; −1: unknown, or it ended by itself
+    work: FloatArray = field(repr=False)  # k  that an answer was; −1: unknown, or ended by itself
     sets: FloatArray = field(repr=False)  # k a     scores at LEVELS
     bands: FloatArray = field(repr=False)  # k
     top: FloatArray = field(repr=False)  # b 3   bins of the likeliest states
+    # of halves of its models, what the promise of one was worth on the other (`check.Kept`)
+    kept: dict[str, list[float]] = field(default_factory=dict, repr=False)
     toward: DomainClassifier | None = field(default=None, repr=False)  # weights, for other models
 
     def __len__(self) -> int:
         return len(self.families)
+
+    @property
+    def clocked(self) -> bool:
+        """Whether each answer had a time of its own, so that the machine decides what it is."""
+        return self.budget.get("most_seconds") is not None
+
+    @property
+    def answered(self) -> Answered:
+        """Models and answers as groups see them."""
+        return Answered(
+            self.features, self.structures, self.trusted, self.work, self.stated, self.routes
+        )
+
+    @property
+    def groups(self) -> Groups:
+        """What its answers are divided into."""
+        return Groups.of(self.answered, self.clocked)
 
     def made_with(self, room: float = 1.0) -> str:
         """Budget in words, `room` times the seconds."""
@@ -65,7 +84,7 @@ class Calibration:
             f"{sweeps:,.0f} sweeps" if sweeps else "",
             f"{room * seconds:g}{f' to {most:g}' if most else ''} s" if seconds else "",
         ]
-        return " or ".join(filter(None, parts)) or "no limit"
+        return " or ".join(filter(None, parts)) or "unlimited time"
 
 
 def write(calibration: Calibration, path: Path) -> None:
@@ -124,7 +143,8 @@ def _whole(content: dict[str, Any], path: Path) -> Calibration:
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("bands", "stated", "work"), (k,))
     shapes |= {"features": (k, len(NAMES)), "sets": (k, len(LEVELS))}
     sound = all(getattr(made, name).shape == shape for name, shape in shapes.items())
-    sound = sound and len(made.structures) == len(made.trusted) == k and made.score in SCORES
+    said = (made.structures, made.trusted, made.routes)
+    sound = sound and all(len(each) == k for each in said) and made.score in SCORES
     if not sound or len(made.coefficients) != len(SIGNALS):
         raise CheckpointError(f"{path} does not fit together; make it again with icgi calibrate")
     return made
@@ -172,17 +192,17 @@ def require_for(calibration: Calibration, engine: str, path: str = "the calibrat
         )
 
 
-def shipped(engine: str) -> Calibration | None:
-    """The calibration that comes with the package for an engine (its `repr`), if there is one."""
-    wanted = identity(engine)
+def shipped(engine: str) -> list[Calibration]:
+    """Calibrations that come with the package for an engine (its `repr`), without a clock first."""
+    wanted, found = identity(engine), []
     for calibration in _all_shipped():
         if calibration.identity == wanted:
             try:
                 require_for(calibration, engine)
             except CheckpointError:
-                return None
-            return calibration
-    return None
+                continue
+            found.append(calibration)
+    return sorted(found, key=lambda c: c.budget["seconds"] is not None)
 
 
 @lru_cache

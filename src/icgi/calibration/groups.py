@@ -1,8 +1,10 @@
 """Known groups of models, and whether a model belongs to any of them.
 
 Groups overlap: one for each structure, each range of sizes, each range of coupling strengths,
-answers that their engine vouches for, and ranges of the work that the others were. A busy machine
-only changes how often these occur. All are functions of the model and of what the answer says.
+answers that their engine vouches for, and ranges of the work that the others were. Where the clock
+decides what an answer is, ranges of the error that it states and the route it came by are groups,
+too: a busy machine only changes how often these occur. All are functions of the model and of what
+the answer says about itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,70 +27,119 @@ SHRUNK = 0.1  # of the correlations between features, as there may be few models
 
 
 Edges = Mapping[str, FloatArray]
-"""Of every structure the work at which the second and the third range of its answers begin."""
+"""Of every structure the value at which the second and the third range of its answers begin."""
 
 
-def membership(
-    features: FloatArray,
-    structures: Sequence[str],
-    trusted: Sequence[bool],
-    kinds: Sequence[str],
-    efforts: IntArray | None = None,
-) -> FloatArray:
-    """Indicators k d: structures, sizes and couplings but the first, efforts, trusted answers."""
-    size = features[:, NAMES.index("variables")]
-    coupling = features[:, NAMES.index("coupling of a variable")]
-    kind = np.array([[float(s == name) for name in kinds] for s in structures])
-    ranges = [
-        _range(values, edges) == b
-        for values, edges in ((size, SIZES), (coupling, COUPLINGS))
-        for b in range(1, len(edges) + 1)
-    ]
-    effort = np.zeros(len(features), int) if efforts is None else efforts
-    columns = [kind.reshape(len(features), len(kinds)), *ranges, effort == 1, effort == 3, trusted]
-    return np.column_stack(columns).astype(float)
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """Models, and what each answer says about itself: all that groups depend on."""
+
+    features: FloatArray  # k d
+    structures: Sequence[str]  # k
+    trusted: Sequence[bool]  # k
+    work: FloatArray  # k  that an answer was; −1: unknown, or it ended by itself
+    stated: FloatArray  # k  mean error that it states
+    routes: Sequence[str]  # k  engine of a portfolio that answered; empty elsewhere
+
+    @property
+    def sizes(self) -> FloatArray:
+        """Number of variables of each model."""
+        return np.asarray(self.features[:, NAMES.index("variables")])
 
 
-def work_edges(work: FloatArray, structures: Sequence[str]) -> Edges:
-    """Thirds of the work (k) of each structure; negative work is none that counts."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Which groups calibration answers are divided into."""
+
+    kinds: Sequence[str]  # structures
+    work: Edges  # thirds of each structure; empty where the clock has no part in an answer
+    stated: Edges
+    routes: Sequence[str]
+
+    @classmethod
+    def of(cls, made: Answered, clocked: bool) -> "Groups":
+        """Groups of calibration answers; whether the clock decided what they are."""
+        kinds = tuple(dict.fromkeys(made.structures))
+        if not clocked:
+            return cls(kinds, thirds(made.work, made.structures), {}, ())
+        stated = np.where(made.stated > 0, made.stated, -1.0)
+        return cls(
+            kinds,
+            thirds(made.work, made.structures),
+            thirds(stated, made.structures),
+            tuple(sorted(set(made.routes) - {""}))[1:],
+        )
+
+    def members(self, those: Answered) -> FloatArray:
+        """Indicators k d: structures, sizes and couplings but the first, and what answers say."""
+        coupling = those.features[:, NAMES.index("coupling of a variable")]
+        kind = np.array([[float(s == name) for name in self.kinds] for s in those.structures])
+        ranges = [
+            _range(values, edges) == b
+            for values, edges in ((those.sizes, SIZES), (coupling, COUPLINGS))
+            for b in range(1, len(edges) + 1)
+        ]
+        effort = third(those.work, those.structures, self.work)
+        columns = [effort == 1, effort == 3, np.array(those.trusted)]
+        if self.stated:
+            doubt = third(those.stated, those.structures, self.stated)
+            columns += [doubt == 1, doubt == 3]
+        columns += [np.array([r == name for r in those.routes]) for name in self.routes]
+        found = [kind.reshape(len(those.structures), len(self.kinds)), *ranges, *columns]
+        return np.column_stack(found).astype(float)
+
+
+def thirds(values: FloatArray, structures: Sequence[str]) -> Edges:
+    """Thirds of the values (k) of each structure; negative ones do not count."""
     return {
         name: np.quantile(found, (1 / 3, 2 / 3))
         for name in dict.fromkeys(structures)
-        if len(found := work[(np.array(structures) == name) & (work >= 0)])
+        if len(found := values[(np.array(structures) == name) & (values >= 0)])
     }
 
 
-def efforts(work: FloatArray, structures: Sequence[str], edges: Edges) -> IntArray:
-    """Range of the work of each answer (k), from 1 to 3; 0 where it does not count."""
+def third(values: FloatArray, structures: Sequence[str], edges: Edges) -> IntArray:
+    """Range of each value (k), from 1 to 3; 0 where it does not count."""
     found = [
-        1 + int(np.searchsorted(edges[s], w, side="right")) if w >= 0 and s in edges else 0
-        for w, s in zip(work, structures, strict=True)
+        1 + int(np.searchsorted(edges[s], v, side="right")) if v >= 0 and s in edges else 0
+        for v, s in zip(values, structures, strict=True)
     ]
     return np.array(found, int)
 
 
-def did_less(
-    work: float,
-    new: FloatArray,
-    structure: str,
-    made: FloatArray,
-    features: FloatArray,
-    structures: Sequence[str],
-) -> str:
-    """Say so where an answer is less work than any of its structure and size (k) was."""
-    known = made[_near(new, structure, features, structures) & (made >= 0)]
+def did_less(new: Answered, made: Answered) -> str:
+    """Say so where an answer is less work than any of its structure and size was."""
+    work = float(new.work[0])
+    known = made.work[_near(new, made) & (made.work >= 0)]
     if work < 0 or not len(known) or work >= known.min():
         return ""
     return f"it is {work:.2g} core-seconds of work, there at least {known.min():.2g}"
 
 
-def _near(
-    new: FloatArray, structure: str, features: FloatArray, structures: Sequence[str]
-) -> BoolArray:
+def claims_otherwise(new: Answered, made: Answered, clocked: bool) -> str:
+    """Say so where an answer states an error, or a way, that none of its structure and size did.
+
+    An engine that had less of the machine than when it was calibrated states a larger error; where
+    the clock decides what an answer is, a smaller one was never put to the test either.
+    """
+    known = made.stated[_near(new, made)]
+    stated = float(new.stated[0])
+    if len(known) and known.max() > 0:
+        logs = np.log(np.maximum(known, SMALL))
+        room = max(MARGIN * float(np.ptp(logs)), LEAST)
+        if np.log(max(stated, SMALL)) > logs.max() + room:
+            return f"its stated error is {stated:.2g}, there at most {known.max():.2g}"
+        if clocked and np.log(max(stated, SMALL)) < logs.min() - room:
+            return f"its stated error is {stated:.2g}, there at least {known.min():.2g}"
+    if clocked and new.routes[0] not in made.routes:
+        return f"it is by {new.routes[0] or 'an unnamed route'}, as none was there"
+    return ""
+
+
+def _near(new: Answered, made: Answered) -> BoolArray:
     """Which models (k) have the structure and the range of sizes of a model; of few, all sizes."""
-    size, others = (np.atleast_2d(f)[:, NAMES.index("variables")] for f in (new, features))
-    same = np.array([s == structure for s in structures])
-    near = same & (_range(others, SIZES) == _range(size, SIZES))
+    same = np.array([s == new.structures[0] for s in made.structures])
+    near = same & (_range(made.sizes, SIZES) == _range(new.sizes, SIZES))
     return np.asarray(near if near.sum() >= FEW else same)
 
 
@@ -145,28 +196,6 @@ def likeness(
         ends = features[same][:, worst]
         outside = f"{NAMES[worst]} {new[worst]:.3g}, there {ends.min():.3g} to {ends.max():.3g}"
     return Likeness(_distance(point, group), outside, nearest)
-
-
-def doubts_more(
-    stated: float,
-    new: FloatArray,
-    structure: str,
-    made: FloatArray,
-    features: FloatArray,
-    structures: Sequence[str],
-) -> str:
-    """Say so where an answer states a larger error than those of its structure and size (k) did.
-
-    An engine that had less of the machine than when it was calibrated says so in this way.
-    """
-    known = made[_near(new, structure, features, structures)]
-    if not len(known) or known.max() <= 0:
-        return ""
-    logs = np.log(np.maximum(known, SMALL))
-    room = max(MARGIN * float(np.ptp(logs)), LEAST)
-    if np.log(max(stated, SMALL)) <= logs.max() + room:
-        return ""
-    return f"its stated error is {stated:.2g}, there at most {known.max():.2g}"
 
 
 def within(new: FloatArray, features: FloatArray) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from icgi.calibration.check import checked
 from icgi.calibration.classifier import told_apart
 from icgi.calibration.features import portrait
 from icgi.calibration.file import Calibration
@@ -155,7 +156,7 @@ def calibration(making: Making, lines: Sequence[Line]) -> Calibration:
     for line in used:
         for b, *sums in line["top"]:
             top[int(b)] += sums
-    return Calibration(
+    made = Calibration(
         **{k: head[k] for k in ("engine", "identity", "weights", "version", "budget")},
         source=making.source,
         score=SCORE,
@@ -166,6 +167,7 @@ def calibration(making: Making, lines: Sequence[Line]) -> Calibration:
         families=tuple(x["family"] for x in used),
         structures=tuple(x["structure"] for x in used),
         trusted=tuple(Status(x["status"]).trusted for x in used),
+        routes=tuple(x.get("route", "") for x in used),
         features=np.array([x["features"] for x in used]),
         stated=_stated(used, scales["mean own"]),
         work=np.array([_work(x) for x in used]),
@@ -173,6 +175,7 @@ def calibration(making: Making, lines: Sequence[Line]) -> Calibration:
         bands=np.array([x["bands"][chosen] for x in used]),
         top=np.round(top, 3),
     )
+    return replace(made, kept=checked(made))
 
 
 def _stated(used: Sequence[Line], mean_own: Coefficients) -> FloatArray:

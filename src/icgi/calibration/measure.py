@@ -16,13 +16,14 @@ import numpy as np
 
 from icgi.batch import run_batch
 from icgi.calibration.features import portrait
-from icgi.calibration.scales import Coefficients, scale, signals
+from icgi.calibration.scales import TINY, Coefficients, scale, signals
 from icgi.calibration.sets import Case, Known
 from icgi.clock import now
 from icgi.conformal.bands import EXCEPTIONS, LEAST_SCALE, band_score
 from icgi.conformal.metrics import class_bins, rank_correlation, top_bins
 from icgi.conformal.quantiles import Atoms, largest_of_most
 from icgi.conformal.scores import SCORES, state_atoms
+from icgi.engines import ENGINES
 from icgi.errors import IcgiError
 from icgi.inference import Budget, Engine, Marginals, Status, infer
 from icgi.model.condition import condition
@@ -124,7 +125,15 @@ def line_of(
         return line | {"status": Status.EXACT.value}
     if "work" in answer.stats:
         line["work"] = rounded([answer.stats["work"]])[0]
+    if route := route_of(answer):
+        line["route"] = route
     return line | _compared(case, truth, answer, free, signals(answer, model, drawn), scales)
+
+
+def route_of(answer: Marginals) -> str:
+    """Engine of a portfolio that an answer comes from, by its note; empty where there is none."""
+    first = answer.note.partition(";")[0]
+    return first if first in ENGINES else ""
 
 
 def _compared(
@@ -143,6 +152,7 @@ def _compared(
     line: Line = {
         "error": rounded([gap.mean(), np.median(gap), largest_of_most(gap, EXCEPTIONS)]),
         "mae": rounded([np.abs(predicted - probs).sum(1).mean()])[0],
+        "stated": rounded([np.exp(logs[free, 2].mean()) - TINY])[0],
         "rank": rounded([rank_correlation(logs[free, 1], gap)])[0],
         "top": _sparse(top_bins(predicted, probs)),
         "class": _sparse(class_bins(predicted, probs, states)),

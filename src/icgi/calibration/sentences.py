@@ -31,6 +31,10 @@ NO_CALIBRATION = "No guarantee: there is no calibration for this engine; icgi ca
 LESS_BUDGET = (
     "No guarantee: the calibration is for answers of at least {budget}, this one was allowed less."
 )
+LIMITED = (
+    "No guarantee: the calibration is for answers that may take as long as they need, this one had "
+    "a limit; leave --seconds and --iterations out."
+)
 OWN_BANDS = "Bands are the engine's own estimate of its error; they are not calibrated."
 NO_BANDS = "No bands: the engine has no estimate of its error."
 THREE = (

@@ -14,10 +14,10 @@ from html import escape as _escape
 from typing import Any
 
 from icgi.answer import Answer
-from icgi.calibration import sentences
+from icgi.calibration import check, sentences
 from icgi.inference import Status
 from icgi.report import plots
-from icgi.report.reliability import gauge, reliability
+from icgi.report.reliability import coverage, gauge, reliability
 from icgi.web.component import bundle, styles
 from icgi.web.payload import answer_facts
 from icgi.wording import shown, some
@@ -93,6 +93,10 @@ def _promises(answer: Answer, level: float) -> str:
     if made is not None:
         parts.append("<h3>Reliability on the calibration models</h3>")
         parts.append(f"<figure>{reliability(made.top)}</figure>")
+    if made is not None and made.kept:
+        parts.append("<h3>Promised and kept, on the half of them that set no threshold</h3>")
+        parts.append(f"<figure>{coverage(check.LEVELS, *check.by_level(made.kept))}</figure>")
+        parts.append(f"<p class=dim>{escape(check.in_words(made.kept))}</p>")
     return f"<h2>Error of the method: sets and bands</h2>\n{chr(10).join(parts)}\n"
 
 

@@ -1,5 +1,7 @@
 """Small drawings of uncertainty as SVG text, which needs no other program to be shown."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 _SIZE, _EDGE = 220.0, 30.0  # of a square plot and its margin
@@ -31,13 +33,23 @@ def reliability(bins: np.ndarray) -> str:
     )
 
 
-def coverage(levels: np.ndarray, found: np.ndarray) -> str:
-    """Coverage against the level that was asked for, both from 0 to 1."""
-    points = " ".join(
-        f"{_across(a)},{_up(b)}" for a, b in zip(levels.tolist(), found.tolist(), strict=True)
+def coverage(levels: Sequence[float], bands: Sequence[float], sets: Sequence[float]) -> str:
+    """Share of the models whose bands held, and of true mass within sets, against the level."""
+
+    def line(found: Sequence[float], colour: str, name: str) -> str:
+        points = " ".join(
+            f"{_across(a)},{_up(b)}" for a, b in zip(levels, found, strict=True) if b >= 0
+        )
+        said = ", ".join(f"{b:.1%} at {a:.0%}" for a, b in zip(levels, found, strict=True))
+        return (
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2">'
+            f"<title>{name}: {said}</title></polyline>"
+        )
+
+    marks = line(bands, "#4c78a8", "bands") + line(sets, "#e45756", "sets")
+    return _square(
+        marks, "level", "kept", "On or above the line the promise is kept; blue: bands, red: sets."
     )
-    line = f'<polyline points="{points}" fill="none" stroke="#4c78a8" stroke-width="2"/>'
-    return _square(line, "level", "covered", "On or above the line: the promise is kept.")
 
 
 def gauge(unfamiliar: float) -> str:
