@@ -11,7 +11,7 @@ from icgi.data.families import FAMILIES
 from icgi.errors import BudgetError
 from icgi.inference import Budget, Marginals, Status
 from icgi.portfolio import approximate
-from icgi.portfolio.approximate import POLICY, Policy, approximations, promising
+from icgi.portfolio.approximate import POLICY, Policy, approximations, promising, worth_a_pilot
 
 RNG = np.random.default_rng
 PLANE = FAMILIES["ea2d"].sample(RNG(0), L=12)
@@ -70,6 +70,17 @@ def test_on_one_processor_tempering_waits_for_the_pilot(monkeypatch) -> None:
     alone, beside = (watched(monkeypatch, 0.4, cores, policy) for cores in (1, 2))
     began = [each["pt"].began - each["ttve"].began for each in (alone, beside)]
     assert began[0] > 0.25 > began[1]
+
+
+def test_a_large_dense_model_gets_no_pilot_that_is_over_before_it_begins(monkeypatch) -> None:
+    glass = FAMILIES["sk"].sample(RNG(0), n=200)
+    assert not worth_a_pilot(glass, 0.1)
+    assert worth_a_pilot(glass, 2.0)
+    assert worth_a_pilot(PLANE, 0.001)
+    made = {name: (lambda: Watch(answer(0.1))) for name in ("lbp", "ttve", "pt")}
+    monkeypatch.setattr(approximate, "ROUTES", made)
+    *_, last = approximations(glass, Budget(), Deadline.after(0.5), RNG(0))
+    assert {route.name for route in last.routes} == {"lbp", "pt"}
 
 
 def test_a_promise_is_a_small_error_or_a_model_that_needs_small_ranks() -> None:

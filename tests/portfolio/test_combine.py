@@ -83,6 +83,19 @@ def test_routes_without_time_for_a_sweep_do_not_confirm_each_other() -> None:
     assert not made.agreeing
 
 
+def test_two_that_hardly_moved_from_the_fields_accuse_nobody() -> None:
+    """They are close to each other and far from a good sample that does not vouch for itself."""
+    flat, strength = np.full((N, 2), 0.5), np.ones(N)
+    moving = Marginals(flat + 0.02, Status.BUDGET_SPENT, stats={"sweeps": 5.0})
+    guess = Marginals(flat, Status.BUDGET_SPENT, std_error=np.full((N, 2), 0.4))
+    good = np.stack([TRUTH - 0.25, 1.25 - TRUTH], 1)
+    sample = Marginals(good, Status.BUDGET_SPENT, std_error=np.full((N, 2), 0.01))
+    told = told_error("lbp", moving, strength)
+    made = combine([Route("lbp", moving, told), Route("ttve", guess), Route("pt", sample)])
+    assert made.chosen.name == "pt"
+    assert made.expected < 0.02
+
+
 def test_an_overconfident_route_is_found_out_by_two_others() -> None:
     routes = [
         route("ttve", 0.3, 0.001),

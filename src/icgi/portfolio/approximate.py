@@ -45,6 +45,7 @@ class Policy:
 
 
 POLICY = Policy()
+PREPARING = 1e-5  # seconds of elimination for each factor of a dense model, before it does anything
 LOOK = 0.05  # seconds between two looks at the clock
 ORDERING, ORDERS = 0.5, 0.03  # seconds, and share of them, at most for each of two orders
 MEMORY = {"lbp": 0.25, "ttve": 0.375, "pt": 0.375}  # share of each route, side by side
@@ -87,7 +88,8 @@ def approximations(
         runs = _Runs(model, budget, pool, work)
         try:
             runs.start("lbp", deadline.share(policy.first), streams["lbp"])
-            runs.start("ttve", deadline, streams["ttve"])
+            if worth_a_pilot(model, pilot.left, policy):
+                runs.start("ttve", deadline, streams["ttve"])
             while True:
                 over = work.stopped and bool(answers)
                 if "pt" not in runs.jobs and not over and _turn_of_tempering(runs, pilot):
@@ -136,6 +138,14 @@ def _alone(model: FactorGraph, budget: Budget, deadline: Deadline, rng: Generato
     raise kind(f"no engine can answer this model within the budget: {words}")
 
 
+def worth_a_pilot(model: FactorGraph, seconds: float, policy: Policy = POLICY) -> bool:
+    """Whether elimination can be ready for anything within its pilot.
+
+    Before that it holds the interpreter, which the others need to get ready, too.
+    """
+    return not _dense(model, policy) or PREPARING * model.n_factors < seconds
+
+
 def promising(
     model: FactorGraph,
     found: Marginals | None,
@@ -150,14 +160,19 @@ def promising(
     """
     if found is not None:
         return found.status.trusted or estimated_error(found.std_error) <= policy.promising
-    free = int((model.cards > 1).sum())
-    if 2 * sum(len(scope) > 1 for scope in model.scopes) > policy.dense * free:
+    if _dense(model, policy):
         return False
     if not silent:
         return True
     rules = ("smallest-front", "min-fill")  # the former finds the width of lattices
     width = min(greedy_order(model, rule, seconds=seconds).width for rule in rules)
-    return width <= policy.plane * math.sqrt(free)
+    return width <= policy.plane * math.sqrt(int((model.cards > 1).sum()))
+
+
+def _dense(model: FactorGraph, policy: Policy) -> bool:
+    """Whether variables have more neighbours on average than elimination can take."""
+    free = int((model.cards > 1).sum())
+    return 2 * sum(len(scope) > 1 for scope in model.scopes) > policy.dense * free
 
 
 def _turn_of_tempering(runs: "_Runs", pilot: Deadline) -> bool:

@@ -51,6 +51,12 @@ class Route:
         return np.asarray(error.max(1)) if self.told is None else self.told
 
     @property
+    def doubt(self) -> float | None:
+        """Root mean square of the error that is stated or told, None where nothing is."""
+        known = self.told if self.stated is None else self.stated
+        return None if known is None else float(np.sqrt(np.mean(known**2)))
+
+    @property
     def trusted(self) -> bool:
         """Whether the engine vouches for its numbers."""
         return self.answer.status.trusted
@@ -92,10 +98,16 @@ def hat(routes: Sequence[Route], allied: float = math.inf) -> list[float | None]
     """Root mean square error of each route by the others' distances; None where they do not tell.
 
     Only pairs count that are closer to each other than `allied` times their distances to the route:
-    of routes that are all apart each may be wrong. Of several pairs the median counts: one bad
-    route spoils its own only.
+    of routes that are all apart each may be wrong. And both have to be further from it than their
+    own doubts and its allow: two that hardly moved from the fields are close to each other, and
+    accuse nobody. Of several pairs the median counts: one bad route spoils its own only.
     """
     gaps = {pair: float(np.mean(gap**2)) for pair, gap in distances(routes).items()}
+
+    def accuses(b: int, a: int) -> bool:
+        doubts = routes[a].doubt or 0.0, routes[b].doubt or 0.0
+        return gaps[a, b] >= AGREE**2 * (doubts[0] ** 2 + doubts[1] ** 2)
+
     found: list[float | None] = []
     for a in range(len(routes)):
         others = [b for b in range(len(routes)) if b != a]
@@ -103,7 +115,9 @@ def hat(routes: Sequence[Route], allied: float = math.inf) -> list[float | None]
             (gaps[a, b] + gaps[a, c] - gaps[b, c]) / 2
             for b in others
             for c in others
-            if b < c and gaps[b, c] <= allied**2 * min(gaps[a, b], gaps[a, c])
+            if b < c
+            and gaps[b, c] <= allied**2 * min(gaps[a, b], gaps[a, c])
+            and (math.isinf(allied) or (accuses(b, a) and accuses(c, a)))
         ]
         found.append(math.sqrt(max(float(np.median(squares)), 0.0)) if squares else None)
     return found
