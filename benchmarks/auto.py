@@ -72,7 +72,7 @@ SOLVED = {
     "or_chain_113.fg": _published("or_chain_113.fg"),
 }
 # Exact instances whose overhead is measured, and settings under which one route soon vouches.
-EXACT = ("Alchemy_11", "CSP_12", "DBN_11", "Grids_11", "Pedigree_11", "Promedus_11", "pdb1not")
+EXACT = ("Alchemy_11", "CSP_12", "Grids_11", "Pedigree_11", "Promedus_11", "pdb1not")
 SETTLED = {
     "ea2d L=20 β=1": _made("ea2d", L=20, beta=1.0),
     "er n=60 β=0.5": _made("er", n=60, p=0.1, beta=0.5),
@@ -227,7 +227,7 @@ def core(options: argparse.Namespace) -> None:
 
 
 def overhead(options: argparse.Namespace) -> None:
-    """`auto` and the chosen engine alone, in turn; the least of each of five runs counts.
+    """`auto` and the chosen engine alone, in turn; the least of each of three runs counts.
 
     Exact ones by processor time, which others on the machine do not change; where routes run side
     by side it is the time until the answer that a person waits for.
@@ -244,7 +244,7 @@ def overhead(options: argparse.Namespace) -> None:
         found = icgi.marginals(model, evidence, ours, budget, seed=1)  # compiles what is needed
         alone = alone or found.marginals.note.partition(";")[0]
         spent: dict[str, list[float]] = {ours: [], alone: []}
-        for _ in range(5):
+        for _ in range(3):
             for engine, taken in spent.items():
                 began, cpu = clock.now(), time.process_time()
                 icgi.marginals(model, evidence, engine, budget, seed=1)
@@ -400,7 +400,7 @@ def _overhead(found: list[dict]) -> list[str]:
     if not found:
         return ["Not run."]
     out = [
-        "Least of five runs each, in turn, by `python benchmarks/auto.py overhead`: seconds of "
+        "Least of three runs each, in turn, by `python benchmarks/auto.py overhead`: seconds of "
         "processor time where the answer is exact, else elapsed seconds until the answer (exact "
         "inference switched off, 20 s allowed).",
         "",
