@@ -233,6 +233,8 @@ def table() -> None:
                 f"{np.mean(each):.4f} ± {np.std(each, ddof=1):.4f}" if len(each) > 1 else "–"
             )
         print(f"| `{network}` | " + " | ".join(cells) + " |")
+    cells = [old(found, name) for name in names]
+    print("| `paper`, trained as the others (40 models) | " + " | ".join(cells) + " |")
     for engine in ("paper untrained", "icgi:fast", "icgi:fast,orders=1"):
         cells = [one(found, name, lambda e, engine=engine: e == engine) for name in names]
         print(f"| {engine} | " + " | ".join(cells) + " |")
@@ -255,6 +257,16 @@ def table() -> None:
                 each = np.concatenate(pairs)
                 error = each.std(ddof=1) / len(each) ** 0.5
                 print(f"| {switch} | {name} | {each.mean():+.4f} ± {error:.4f} ({len(pairs)}) |")
+
+
+def old(found: list[dict[str, object]], name: str) -> str:
+    """Five seeds of the paper's network on the models of the others, eliminating to the end."""
+    each = [
+        np.mean(x["mae"])
+        for x in found
+        if "switch" not in x and x["set"] == name and x["engine"].startswith("paper-equal")
+    ]
+    return f"{np.mean(each):.4f} ± {np.std(each, ddof=1):.4f}" if len(each) > 1 else "–"
 
 
 def gained(found: list[dict[str, object]], name: str) -> str:

@@ -10,7 +10,7 @@ import icgi
 import zoo
 from icgi.data.families import FAMILIES
 from icgi.engines import parse_engine
-from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.errors import BudgetError
 from icgi.inference import Budget, Status, infer
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising, ising_model
@@ -229,9 +229,10 @@ def test_a_wide_factor_is_answered_by_its_messages() -> None:
     assert_allclose(found.probs, icgi.marginals(wide(), engine="jt").probs, atol=1e-5)
 
 
-def test_a_wide_factor_is_refused_quickly() -> None:
-    with pytest.raises(UnsupportedModelError, match="use the engine"):
-        run(wide(), "icgi:paper")
+def test_the_papers_network_answers_a_wide_factor_by_its_messages() -> None:
+    found = run(wide(), "icgi:paper")
+    assert "pieces" in found.note
+    assert_allclose(found.probs, icgi.marginals(wide(), engine="jt").probs, atol=1e-4)
 
 
 @pytest.mark.parametrize("missing", ["torch", "safetensors"])

@@ -37,7 +37,7 @@ PAPER_SCHEDULE = TrainConfig(
 PLAIN = dataclasses.replace(
     EQUAL,
     buckets=(Bucket(count=50_000),),
-    steps=200,
+    steps=150,
     warm_up=50,
 )
 """What ablations change one thing of: the paper's network, eliminating to the end."""
@@ -58,7 +58,7 @@ PRESETS: dict[str, TrainConfig] = {
             Bucket("training", count=50_000, share=2),
             Bucket("broad", Limits(25, 40, 2.5), 30_000, batch=64),
         ),
-        steps=1000,
+        steps=485,
         relative=0.5,
     ),
     # the two networks of icgi:fast
