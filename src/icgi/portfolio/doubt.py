@@ -1,9 +1,10 @@
 """Errors of each route by its own signals, from a regression on models with known marginals.
 
 Belief propagation states no error. But how many sweeps it took to come to rest and how strongly the
-variables are bound to each other tell it within a factor of two or three. Elimination states one;
-after a single pair of passes it is far too large, and what was cut off tells more.
-`benchmarks/auto_errors.py` makes the factors.
+variables are bound to each other tell it within a factor of two or three. Elimination states one
+that is the further too large the smaller it is; what else it measures (spread of log Z, weight that
+was cut off, change between passes) adds nothing to that. `benchmarks/auto_errors.py` makes the
+factors.
 """
 
 from collections.abc import Mapping
@@ -19,10 +20,10 @@ LARGEST = 0.5
 FACTORS: Mapping[str, tuple[float, ...]] = {
     # as of elimination without a pass (`elimination/errors.py`): all that is known are the fields
     "lbp, no sweep": (-0.710, 0.200),
-    "lbp at rest": (-5.389, 0.538, 0.715, 0.730, 0.542),
-    "lbp moving": (-1.554, 0.000, 0.430, 0.000),
-    "ttve": (-1.795, 0.000, 0.938, 0.000, 0.000, 0.000, 0.004),
-    "ttve once": (1.636, 0.000, 1.404, 0.000, 0.000, 0.000),
+    "lbp at rest": (-4.888, 0.559, 0.705, 0.750, 0.429),
+    "lbp moving": (-2.032, 0.000, 0.510, 0.323),
+    "ttve": (2.243, 1.342),
+    "ttve once": (2.520, 1.427),
 }
 # How far a regression may move an error that an engine states, as a factor: up, and down where the
 # error is far below ROUGH. An engine that finds itself rough is believed: on models unlike those of
@@ -50,22 +51,16 @@ def features(of: str, answer: Marginals, bonds: FloatArray) -> FloatArray:
     n = len(probs)
 
     def whole(value: float) -> FloatArray:
-        return np.full(n, np.log(np.clip(np.nan_to_num(value, nan=TINY), TINY, 1e3)))
+        return np.full(n, np.log(np.clip(value, TINY, 1e6)))
 
+    if answer.std_error is not None:
+        return np.stack([np.ones(n), np.log(answer.std_error.max(1) + TINY)], -1)
     top = probs.max(1)
     columns = [np.ones(n), 0.5 * np.log(np.maximum(top * (1.0 - top), 1e-6))]
-    if of.startswith("lbp"):
-        if of != "lbp, no sweep":
-            columns += [np.log(bonds + 0.1 * bonds.mean() + TINY), whole(float(bonds.mean()))]
-        if of == "lbp at rest":
-            columns += [whole(stats["sweeps"] / (1.0 + stats.get("restarts", 0.0)))]
-    else:
-        assert answer.std_error is not None
-        own = answer.std_error.max(1)
-        columns += [np.log(own + TINY), whole(float(np.exp(np.log(own + TINY).mean())))]
-        columns += [whole(stats["spread"]), whole(stats["eps_sum"])]
-        if of == "ttve":
-            columns += [whole(stats.get("change", np.nan))]
+    if of != "lbp, no sweep":
+        columns += [np.log(bonds + 0.1 * bonds.mean() + TINY), whole(float(bonds.mean()))]
+    if of == "lbp at rest":
+        columns += [whole(stats["sweeps"] / (1.0 + stats.get("restarts", 0.0)))]
     return np.stack(columns, -1)
 
 
