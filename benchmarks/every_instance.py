@@ -1,24 +1,29 @@
 """Every engine on every published instance: no crash, no NaN, no overrun, no impossible mass.
 
     ICGI_DATA=… python benchmarks/every_instance.py [--engines lbp,pt] [--family dbn] [--seconds S]
-                                                    [--workers N]
+                                        [--instances K] [--minutes M] [--workers N]
     python benchmarks/every_instance.py --render    writes docs/every_instance.md from the lines
 
 One JSON line per (instance, engine) goes to benchmarks/results/every_instance.jsonl as soon as it
-is known; a stopped run goes on where it was. With several workers each answer has one process and
-one thread, and `load` says how busy the machine was. An answer is unsound if a row is not a
-distribution, if a state that the evidence and the zeros rule out has mass, or if log Z or a
-standard error is not a finite number. It is late if it took more than max(0.5 s, 10 %) longer than
-asked.
+is known; a stopped run goes on where it was. Every engine meets the first instance of each family
+before any meets the second, so that a run that is not finished has seen all kinds; `--instances`
+says how many of each family, `--minutes` when to begin nothing more. With several workers each
+answer has one process and one thread, and `load` says how busy the machine was. An answer is
+unsound if a row is not a distribution, if a state that the evidence and the zeros rule out has
+mass, or if log Z or a standard error is not a finite number. It is late if it took more than
+max(0.5 s, 10 %) longer than asked.
 """
 
 import argparse
 import faulthandler
 import json
+import math
 import multiprocessing
 import os
+import time
 from collections import Counter, defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +31,7 @@ import numpy as np
 import icgi
 from icgi import clock
 from icgi.data.collection import Instance, data_folder, instances
+from icgi.engines import parse_engine
 from icgi.metrics import mean_absolute_error
 from icgi.model.condition import condition
 
@@ -33,8 +39,8 @@ ROOT = Path(__file__).parent
 LINES = ROOT / "results" / "every_instance.jsonl"
 PAGE = ROOT.parent / "docs" / "every_instance.md"
 ENGINES = (
-    "auto", "jt", "pfaffian", "mf", "lbp", "trbp", "gbp", "tap", "ttve", "pt", "pa", "icgi",
-    "icgi:paper",
+    "auto", "exact", "enumerate", "jt", "pfaffian", "pt", "ttve", "pa", "gbp", "trbp", "mf", "lbp",
+    "tap", "icgi", "icgi:paper", "gnn-bp", "bpnn", "direct-gnn", "ensemble",
 )  # fmt: skip
 KINDS = (
     "exact", "converged", "at rest", "estimated", "budget spent", "diverged", "refused",
@@ -47,14 +53,23 @@ def run(options: argparse.Namespace) -> None:
     if folder is None:
         raise SystemExit("set ICGI_DATA to the folder that holds manifest.csv")
     known = {(line["instance"], line["engine"]) for line in lines()}
+    families: dict[str, list[Instance]] = defaultdict(list)
+    for instance in instances(folder):
+        if options.family in instance.family:
+            families[instance.family].append(instance)
+    rounds = zip_longest(*(family[: options.instances] for family in families.values()))
     open_ = [
         (instance, engine)
+        for one_each in rounds
         for engine in options.engines.split(",")
-        for instance in instances(folder)
-        if options.family in instance.family and (instance.name, engine) not in known
+        for instance in filter(None, one_each)
+        if (instance.name, engine) not in known
     ]
+    until = time.monotonic() + 60 * options.minutes
     if options.workers == 1:
         for instance, engine in open_:
+            if time.monotonic() > until:
+                return
             keep(answer(instance, engine, options.seconds))
         return
     fresh = multiprocessing.get_context("spawn")  # no threads are shared with the parent
@@ -62,6 +77,9 @@ def run(options: argparse.Namespace) -> None:
         waiting = [pool.submit(answer, *pair, options.seconds) for pair in open_]
         for done in as_completed(waiting):
             keep(done.result())
+            if time.monotonic() > until:
+                pool.shutdown(cancel_futures=True)
+                return
 
 
 def keep(line: dict) -> None:
@@ -72,11 +90,13 @@ def keep(line: dict) -> None:
 
 def answer(instance: Instance, engine: str, seconds: float) -> dict:
     model, evidence = instance.model(), instance.evidence()
+    # what is loaded before a person's clock starts: settings, and torch where a network is asked
+    chosen = parse_engine(engine)
     line: dict = {"instance": instance.name, "family": instance.family, "engine": engine}
     faulthandler.dump_traceback_later(10 * seconds + 60)  # says where a run hangs
     began = clock.now()
     try:
-        found = icgi.marginals(model, evidence, engine, icgi.Budget(seconds=seconds), seed=0)
+        found = icgi.marginals(model, evidence, chosen, icgi.Budget(seconds=seconds), seed=0)
     except icgi.IcgiError as refusal:
         found, line = None, line | {"status": "refused", "why": str(refusal)[:160]}
     except Exception as error:  # a crash is what this run looks for
@@ -164,6 +184,8 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--family", default="")
+    parser.add_argument("--instances", type=int, metavar="K", help="of each family")
+    parser.add_argument("--minutes", type=float, default=math.inf, metavar="M")
     parser.add_argument("--workers", type=int, default=1, metavar="N")
     parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
