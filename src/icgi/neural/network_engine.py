@@ -7,6 +7,7 @@ messages of belief propagation across the borders.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +26,12 @@ from icgi.neural.cases import Case, prepare
 from icgi.neural.factor_patches import Limits, Piece, pieces
 from icgi.neural.general_batch import MOST_STATES
 from icgi.neural.networks import Draws, network_name
-from icgi.neural.pace import OutOfTime, check, unary_beliefs
+from icgi.neural.pace import OutOfTime, Watched, check, unary_beliefs
 from icgi.neural.possible import possible_states
 
 LARGEST_BATCH = 128
 SINGLE = 4  # bytes
+MANY_TOKENS = 512  # of a batch; a step on fewer takes milliseconds
 UNCLAIMED = 1e6  # α₀ of networks that claim none: how sure they are is left to `doubt`
 LARGEST_TABLE = 2**20  # entries of one padded factor
 PIECE = Limits(128, MOST_STATES)  # tokens, and states of a variable, of a piece
@@ -238,9 +240,10 @@ def _solve(
     """Concentrations of every order (o n k) of each model, and what a first pass found (n k)."""
     check(deadline)
     models = collate([job.part for job in batch]).to(device)
-    b, n, _ = models.sizes
+    check(deadline)
+    b, n, k = models.sizes
     alphas: list[Tensor] = []
-    with torch.no_grad():
+    with torch.no_grad(), Watched(deadline) if b * n * k > MANY_TOKENS else nullcontext():
         form = network.prepare(models, deadline)
         shape = network.noise(1, n)
         for order in range(orders if shape else 1):

@@ -1,6 +1,9 @@
 """Deadlines inside the networks: where a run may stop, and its answer when it does."""
 
+from typing import Any
+
 import numpy as np
+from torch.overrides import TorchFunctionMode
 
 from icgi.clock import Deadline
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
@@ -16,6 +19,24 @@ def check(deadline: Deadline | None) -> None:
     """Leave the run where the deadline has passed; training gives none."""
     if deadline is not None and deadline.passed:
         raise OutOfTime
+
+
+class Watched(TorchFunctionMode):
+    """Within it, every operation of torch looks at the clock first: `OutOfTime` once it has passed.
+
+    Steps of a network look by themselves; on large models a step has seconds of operations.
+    """
+
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call the operation unless the time is over."""
+        check(self._deadline)
+        return func(*args, **(kwargs or {}))
 
 
 def unary_beliefs(model: FactorGraph, alive: BoolArray | None = None) -> FloatArray:

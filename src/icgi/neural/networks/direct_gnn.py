@@ -18,6 +18,7 @@ from icgi.neural.networks import Draws
 from icgi.neural.networks.wiring import POTENTIALS, Wired, probabilities, table_too_large
 from icgi.neural.pace import check
 
+AT_ONCE = 2**24  # numbers in which attention is decided, outside training
 MOST_SCORE = 20.0  # of attention; its softmax needs no maximum then
 EDGE_FEATURES = 5
 
@@ -117,28 +118,41 @@ class AttentionLayer(nn.Module):
     def forward(self, tokens: Tensor, form: Attended) -> Tensor:
         """New tokens (v k d)."""
         (v, k, d), h = tokens.shape, self.heads
-        left, right = self.sides(tokens).chunk(2, -1)
-        seen = left.index_select(0, form.receivers)[:, :, None] + self.edge(form.edges)
-        seen = seen + right.index_select(0, form.senders)[:, None]
-        seen = functional.leaky_relu(seen, 0.2).view(*seen.shape[:3], h, -1)
-        score = MOST_SCORE * torch.tanh((seen * self.score).sum(-1) / MOST_SCORE)
-        weight = score.exp() * form.visible[..., None]  # e x y h
-        sent = self.value(tokens).index_select(0, form.senders).view(-1, k, h, d // h)
-        shares = [weight[:, :, y, :, None] for y in range(k)]
-        carried = torch.zeros_like(sent[:, :1])  # e x h d
-        along = torch.zeros_like(form.edges[:, :1, :1])  # e x h 5
-        for y, share in enumerate(shares):
-            carried = carried + share * sent[:, None, y]
-            along = along + share * form.edges[:, :, y, None]
-        packed = [carried.flatten(2), along.flatten(2), weight.sum(2)]
-        whole = torch.cat(packed, -1)
-        whole = whole.new_zeros(v, k, whole.shape[-1]).index_add(0, form.receivers, whole)
+        sides, value = self.sides(tokens), self.value(tokens)
+        whole = tokens.new_zeros(v, k, d + h * EDGE_FEATURES + h)
+        count = len(form.receivers)
+        some = count
+        if not torch.is_grad_enabled():  # less memory, and the clock is looked at in between
+            some = max(AT_ONCE // (k * k * self.score.numel()), 1)
+        for first in range(0, count, max(some, 1)):
+            part = slice(first, first + some)
+            sent = self._sent(sides, value, form, part)
+            whole = whole.index_add(0, form.receivers[part], sent)
         total = whole[..., -h:].clamp(min=1e-30)[..., None]
         mean = whole[..., :d].view(v, k, h, -1) / total
         edges = whole[..., d:-h].view(v, k, h, -1) / total
         found = mean.flatten(2) + self.edge_value(edges.flatten(2))
         new: Tensor = self.norm(tokens + functional.elu(found))
         return new
+
+    def _sent(self, sides: Tensor, value: Tensor, form: Attended, part: slice) -> Tensor:
+        """What some edges bring their receivers (e k ·): values, edge features, weights."""
+        receivers, senders, features = form.receivers[part], form.senders[part], form.edges[part]
+        (_, k, d), h = value.shape, self.heads
+        left, right = sides.chunk(2, -1)
+        seen = left.index_select(0, receivers)[:, :, None] + self.edge(features)
+        seen = seen + right.index_select(0, senders)[:, None]
+        seen = functional.leaky_relu(seen, 0.2).view(*seen.shape[:3], h, -1)
+        score = MOST_SCORE * torch.tanh((seen * self.score).sum(-1) / MOST_SCORE)
+        weight = score.exp() * form.visible[part][..., None]  # e x y h
+        sent = value.index_select(0, senders).view(-1, k, h, d // h)
+        shares = [weight[:, :, y, :, None] for y in range(k)]
+        carried = torch.zeros_like(sent[:, :1])  # e x h d
+        along = torch.zeros_like(features[:, :1, :1])  # e x h 5
+        for y, share in enumerate(shares):
+            carried = carried + share * sent[:, None, y]
+            along = along + share * features[:, :, y, None]
+        return torch.cat([carried.flatten(2), along.flatten(2), weight.sum(2)], -1)
 
 
 class DirectGNN(nn.Module):

@@ -28,6 +28,7 @@ from icgi.neural.pace import check
 
 NODE_STATE, NODE_WIDTH = 5, 64  # as published
 MOST_FIELD = 15.0  # and coupling of spins
+AT_ONCE = 2**14  # rows of a recurrent cell, outside training
 LOUD = 5.0  # log messages are so many times a linear map of hidden states
 
 
@@ -134,7 +135,12 @@ class MessageForm(nn.Module):
 
 
 def _cell(cell: nn.GRUCell, given: Tensor, hidden: Tensor) -> Tensor:
-    new: Tensor = cell(given.flatten(0, 1), hidden.flatten(0, 1))
+    rows = given.flatten(0, 1), hidden.flatten(0, 1)
+    if torch.is_grad_enabled() or len(rows[0]) <= AT_ONCE:
+        new: Tensor = cell(*rows)
+    else:  # some at a time: less memory, and the clock is looked at in between
+        parts = zip(*(each.split(AT_ONCE) for each in rows), strict=True)
+        new = torch.cat([cell(*part) for part in parts])
     return new.view(hidden.shape)
 
 
