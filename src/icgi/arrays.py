@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from icgi.errors import ModelFormatError
 from icgi.inference import EXACT_RESOLUTION, Marginals, Status
-from icgi.model.graph import FactorGraph, FloatArray, IntArray, assembled, real_array
+from icgi.model.graph import FactorGraph, FloatArray, IntArray, assembled, real_array, starts
 from icgi.model.precision import EPSILON, LARGE
 from icgi.model.wiring import Wiring
 
@@ -53,9 +53,9 @@ class PairwiseBatch:
         arity = np.tile(np.repeat([1, 2], [n, len(self.edges)]), count)
         return Wiring(
             np.full(n * count, k),
-            _starts(arity),
+            starts(arity),
             (scope + shift).ravel(),
-            _starts(np.int64(k) ** arity),
+            starts(np.int64(k) ** arity),
             self.values[first:last].reshape(-1),
         )
 
@@ -247,7 +247,3 @@ def _scale(beta: ArrayLike, count: int) -> FloatArray:
             f"{given.shape} values of beta for {count} models; give one or {count}"
         )
     return np.broadcast_to(given, count)
-
-
-def _starts(lengths: IntArray) -> IntArray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

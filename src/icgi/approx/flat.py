@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icgi.approx.reading import NEVER, check, require_bytes, side_by_side, starts
+from icgi.approx.reading import NEVER, check, require_bytes, side_by_side
 from icgi.clock import Deadline
 from icgi.inference import Budget
 from icgi.kernels import kernel
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, starts
 from icgi.model.wiring import Wiring
 
 PLAIN = 1e5  # spread of log tables up to which sums keep nine digits: only then can it be exact

@@ -28,7 +28,7 @@ from icgi.approx.factor_joints import over_all_states
 from icgi.approx.fixed_point import Outcome, Stop, after, check_settings, fixed_point
 from icgi.approx.join_graph import join_graph, mini_buckets
 from icgi.approx.lbp import LoopyBP
-from icgi.approx.reading import NEVER, TimeSpent, from_fields, patient, starts
+from icgi.approx.reading import NEVER, TimeSpent, from_fields, patient
 from icgi.approx.region_joints import region_joints
 from icgi.approx.region_sweeps import (
     State,
@@ -48,7 +48,7 @@ from icgi.clock import Deadline
 from icgi.errors import BudgetError, IcgiError
 from icgi.inference import Budget, JointTables, Marginals, Scope, Status
 from icgi.model.condition import lift
-from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.graph import FactorGraph, FloatArray, starts
 
 Algorithm: TypeAlias = Literal["auto", "parent-to-child", "double-loop"]
 Choice: TypeAlias = Literal["factors", "loops", "clusters", "join-graph"]

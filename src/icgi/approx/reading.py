@@ -14,9 +14,9 @@ import numpy as np
 from icgi.clock import Deadline
 from icgi.errors import BudgetError
 from icgi.inference import Budget, Marginals, Status
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.graph import FactorGraph, FloatArray, starts
 from icgi.model.reduce import all_states
-from icgi.model.wiring import Wiring
+from icgi.model.wiring import Wiring, wiring
 
 CHUNK = 2**15  # tables copied between two looks at the clock
 NEVER = Deadline()
@@ -55,6 +55,8 @@ def patient(models: Sequence[FactorGraph], deadline: Deadline) -> Deadline:
 
 def side_by_side(models: Sequence[FactorGraph], deadline: Deadline = NEVER) -> Wiring:
     """All models as one: variables and factors are renumbered one model after the other."""
+    if len(models) == 1 and models[0].flat is not None:
+        return wiring(models[0])
     scopes, tables = _listed(models)
     arity = np.fromiter(map(len, scopes), np.int64, len(scopes))
     first = starts(np.array([model.n_variables for model in models], np.int64))[:-1]
@@ -77,11 +79,6 @@ def _listed(models: Sequence[FactorGraph]) -> tuple[Scopes, Tables]:
         return models[0].scopes, models[0].log_tables
     scopes = tuple(chain.from_iterable(model.scopes for model in models))
     return scopes, tuple(chain.from_iterable(model.log_tables for model in models))
-
-
-def starts(lengths: IntArray) -> IntArray:
-    """Where runs of these lengths begin, and where the last one ends."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
 def from_fields(model: FactorGraph) -> Marginals:

@@ -19,7 +19,7 @@ from icgi.clock import Deadline
 from icgi.errors import BudgetError, EvidenceError
 from icgi.inference import Budget
 from icgi.kernels import kernel
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, starts
 from icgi.model.wiring import Wiring
 
 READ = 7e-9  # seconds of a sweep for each entry of each link, measured on one processor of 2026
@@ -77,7 +77,7 @@ def compile_regions(
         )
     if FEWEST * READ * read > deadline.left:
         raise TimeSpent
-    entry_start = _starts(sizes)
+    entry_start = starts(sizes)
     with deadline.flag() as stop:
         w = side_by_side([model], deadline)
         theta, constant = _log_tables(w, graph, entry_start, stop)
@@ -87,15 +87,15 @@ def compile_regions(
             entry_start,
             theta,
             _numbers(entry_start),
-            _starts(states),
-            _numbers(_starts(states)),
+            starts(states),
+            _numbers(starts(states)),
             graph.counting,
-            _starts(counts),
+            starts(counts),
             outers,
             map_start,
             np.concatenate([np.empty(0, np.int32), *(_projection(*p) for p in patterns)]),
-            _starts(np.repeat(np.array(states, np.int64), counts)),
-            _starts(np.bincount(outers, minlength=len(sizes))),
+            starts(np.repeat(np.array(states, np.int64), counts)),
+            starts(np.bincount(outers, minlength=len(sizes))),
             np.argsort(outers, kind="stable"),
             bool(_spread(w.table_start, w.values) <= PLAIN),
         )
@@ -137,15 +137,15 @@ def _patterns(
     shapes = [tuple([cards[i] for i in r]) for r in graph.outer]
     place = [{i: a for a, i in enumerate(r)} for r in graph.outer]
     begin: dict[Pattern, int] = {}
-    starts, used = [], 0
+    first, used = [], 0
     for region, parents in watched(zip(graph.inner, graph.parents, strict=True), deadline):
         for a in parents:
             pattern = (shapes[a], tuple([place[a][i] for i in region]))
             if pattern not in begin:
                 begin[pattern] = used
                 used += math.prod(shapes[a])
-            starts.append(begin[pattern])
-    return list(begin), np.array(starts, np.int64)
+            first.append(begin[pattern])
+    return list(begin), np.array(first, np.int64)
 
 
 def without_zeros(t: Tables, stop: Stop) -> Tables:
@@ -164,14 +164,14 @@ def without_zeros(t: Tables, stop: Stop) -> Tables:
     states = _counts(t.state_start, state_alive)
     maps, map_start = _compress(t, alive, state_alive, entries)
     return t._replace(
-        entry_start=_starts(entries),
+        entry_start=starts(entries),
         theta=t.theta[alive],
         code=t.code[alive],
-        state_start=_starts(states),
+        state_start=starts(states),
         state_code=t.state_code[state_alive],
         map_start=map_start,
         maps=maps,
-        message_start=_starts(np.repeat(states, np.diff(t.link_start))),
+        message_start=starts(np.repeat(states, np.diff(t.link_start))),
     )
 
 
@@ -185,10 +185,6 @@ def _projection(shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.int
         index *= shape[a]
         index += steps
     return index.ravel()
-
-
-def _starts(lengths: IntArray | list[int]) -> IntArray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))])
 
 
 def _numbers(start: IntArray) -> IntArray:
@@ -208,7 +204,7 @@ def _log_tables(
 ) -> tuple[FloatArray, float]:
     """θ_α: sum of the factors at home in each region, largest entry of each factor taken out."""
     theta = np.zeros(entry_start[-1])
-    scope_start = _starts([len(r) for r in graph.outer])
+    scope_start = starts([len(r) for r in graph.outer])
     scope = np.fromiter((i for r in graph.outer for i in r), np.int64, int(scope_start[-1]))
     constant = _add_factors(
         w.cards, w.scope_start, w.scope, w.table_start, w.values,

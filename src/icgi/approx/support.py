@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from icgi.approx.reading import NEVER, TimeSpent, check, side_by_side, starts
+from icgi.approx.reading import NEVER, TimeSpent, check, side_by_side
 from icgi.clock import Deadline
 from icgi.errors import EvidenceError
 from icgi.kernels import kernel
 from icgi.model.condition import Conditioned
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, starts
 from icgi.model.reduce import all_states, propagate, restrict
 from icgi.model.wiring import Wiring
 

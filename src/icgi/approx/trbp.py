@@ -27,7 +27,6 @@ from icgi.approx.reading import (
     from_fields,
     patient,
     side_by_side,
-    starts,
 )
 from icgi.approx.support import supported, supported_all
 from icgi.clock import Deadline
@@ -35,7 +34,7 @@ from icgi.errors import BudgetError
 from icgi.inference import Budget, JointTables, Marginals, Scope, Status
 from icgi.kernels import kernel
 from icgi.model.condition import Conditioned, lift
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, assembled
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, assembled, starts
 from icgi.model.reduce import absorb, all_states
 from icgi.model.wiring import Wiring
 

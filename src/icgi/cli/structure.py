@@ -13,6 +13,7 @@ from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
 from icgi.model.ordering import greedy_order, neighbours
+from icgi.model.reduce import has_zeros
 from icgi.portfolio.auto import Auto
 from icgi.randomness import generator
 
@@ -112,7 +113,7 @@ def planar(model: FactorGraph) -> bool:
 def kind(model: FactorGraph) -> str:
     """What sort of model it is, and the symmetry that follows."""
     if as_ising(model) is None:
-        zeros = any(np.isneginf(table).any() for table in model.log_tables)
+        zeros = has_zeros(model)
         return (
             f"up to {model.max_states} states, factors of up to "
             f"{max(map(len, model.scopes), default=0)} variables, {'with' if zeros else 'no'} zeros"

@@ -3,7 +3,8 @@
 import itertools
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,17 @@ BoolArray = NDArray[np.bool_]
 LARGEST_DENSE = 2**28  # variables × states; engines hold marginals as a dense array
 LARGEST_LOG = 1e300  # sums of a hundred million such numbers are still finite
 _SMALL = 2**12  # entries of a table that is looked at together with others
+_FLAT_FACTORS, _FLAT_ENTRIES = 10_000, 16  # from so many factors, up to so many entries of each
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Flat:
+    """Scopes and tables of all factors, one after the other; offsets say where each begins."""
+
+    scope_start: IntArray  # f+1      where each factor's scope begins in `scope`
+    scope: IntArray  # e        variables of all scopes
+    table_start: IntArray  # f+1      where each factor's table begins in `values`
+    values: FloatArray  # all entries of all log tables, last scope variable fastest; read-only
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +47,9 @@ class FactorGraph:
     log_tables: tuple[FloatArray, ...]  # f        θ_f, shape = cards[scope]; read-only
     names: tuple[str, ...] | None = None  # n        where the source has them
     states: tuple[tuple[str, ...], ...] | None = None  # n        names of each variable's states
+    # The same once more without an object per factor, where the source had it so, or where there
+    # are so many small factors that making it takes longer than most questions about them.
+    flat: Flat | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         cards = _counts(self.cards)
@@ -44,9 +59,14 @@ class FactorGraph:
                 f"{len(scopes)} scopes but {len(tables)} tables; give one per scope"
             )
         _check_factors(cards, scopes, tables)
-        _check_values(tables)
+        entries = sum(map(attrgetter("size"), tables))
+        many = len(tables) >= _FLAT_FACTORS and entries <= _FLAT_ENTRIES * len(tables)
+        flat = flattened(scopes, tables) if many else None
+        if flat is not None:
+            flat.values.flags.writeable = False
+        _check_values(tables, flat)
         names, states = _named(self.names, self.states, cards)
-        _fill(self, cards, scopes, tables, names, states)
+        _fill(self, cards, scopes, tables, names, states, flat)
 
     @property
     def n_variables(self) -> int:
@@ -76,23 +96,40 @@ def assembled(
     log_tables: tuple[FloatArray, ...],
     names: tuple[str, ...] | None = None,
     states: tuple[tuple[str, ...], ...] | None = None,
+    flat: Flat | None = None,
 ) -> FactorGraph:
     """Model of parts that this package made itself: nothing is checked, copied or frozen.
 
     For readers that have checked every number, and for parts of models; tables are read-only
-    arrays that nobody writes to. A model of millions of factors costs nothing here.
+    arrays that nobody writes to, best views into those of `flat`. A model of millions of factors
+    costs nothing here.
     """
     model = object.__new__(FactorGraph)
     cards = np.array(cards, dtype=np.int64)
     cards.flags.writeable = False
-    _fill(model, cards, scopes, log_tables, names, states)
+    _fill(model, cards, scopes, log_tables, names, states, flat)
     return model
 
 
+def flattened(scopes: tuple[tuple[int, ...], ...], tables: tuple[FloatArray, ...]) -> Flat:
+    """Scopes and tables one after the other, in arrays of their own."""
+    f = len(scopes)
+    arity = np.fromiter(map(len, scopes), np.int64, f)
+    sizes = np.fromiter(map(attrgetter("size"), tables), np.int64, f)
+    scope = np.fromiter(itertools.chain.from_iterable(scopes), np.int64, int(arity.sum()))
+    values = np.concatenate(tables, axis=None) if f else np.empty(0)
+    return Flat(starts(arity), scope, starts(sizes), values)
+
+
+def starts(lengths: IntArray | Sequence[int]) -> IntArray:
+    """Where runs of these lengths begin, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))])
+
+
 def _fill(model: FactorGraph, *values: object) -> None:
-    fields = ("cards", "scopes", "log_tables", "names", "states")
-    for field, value in zip(fields, values, strict=True):
-        object.__setattr__(model, field, value)  # the class is frozen
+    names = ("cards", "scopes", "log_tables", "names", "states", "flat")
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(model, name, value)  # the class is frozen
 
 
 def _counts(given: Any) -> IntArray:
@@ -177,8 +214,10 @@ def real_array(given: Any, what: str) -> FloatArray:
         raise ModelFormatError(f"{what} is no array of real numbers: {error}") from error
 
 
-def _check_values(tables: tuple[FloatArray, ...]) -> None:
+def _check_values(tables: tuple[FloatArray, ...], flat: Flat | None) -> None:
     """Refuse NaN, +inf and finite numbers beyond ±1e300; small tables are looked at together."""
+    if flat is not None and sound_logs(flat.values):
+        return
     small = [table for table in tables if table.size < _SMALL]
     together = [np.concatenate(small, axis=None)] if small else []
     large = [table for table in tables if table.size >= _SMALL]

@@ -16,12 +16,14 @@ from icgi.errors import ModelFormatError
 from icgi.model.graph import (
     LARGEST_LOG,
     FactorGraph,
+    Flat,
     FloatArray,
     IntArray,
     assembled,
     check_size,
     real_array,
     sound_logs,
+    starts,
 )
 from icgi.model.wiring import Wiring, wiring
 
@@ -176,12 +178,20 @@ def _assemble(
     names: Sequence[str] | None,
 ) -> FactorGraph:
     """Build the graph from all tables at once; each factor's table is a view."""
-    unary.flags.writeable = pairs.flags.writeable = False
+    values = np.concatenate([unary.ravel(), pairs.ravel()])
+    values.flags.writeable = False
+    split = unary.size
+    unary, pairs = values[:split].reshape(unary.shape), values[split:].reshape(pairs.shape)
     first, second = edges.T.tolist() if len(edges) else ((), ())
     scopes = (*zip(sites.tolist(), strict=True), *zip(first, second, strict=True))
     within = not len(edges) or (edges.min() >= 0 and edges.max() < len(cards))
     if names is None and within and (edges[:, 0] != edges[:, 1]).all():
-        return assembled(cards, scopes, (*unary, *pairs))  # values were checked all at once
+        arity = np.repeat([1, 2], [len(sites), len(edges)])
+        sizes = np.repeat([unary[:1].size, pairs[:1].size], [len(sites), len(edges)])
+        scope = np.concatenate([sites, edges.ravel()]).astype(np.int64)
+        flat = Flat(starts(arity), scope, starts(sizes), values)
+        # values were checked all at once
+        return assembled(cards, scopes, (*unary, *pairs), flat=flat)
     return FactorGraph(
         cards, scopes, (*unary, *pairs), names=None if names is None else tuple(names)
     )

@@ -25,6 +25,13 @@ def all_states(model: FactorGraph) -> BoolArray:
     return np.asarray(np.arange(model.max_states) < model.cards[:, None])
 
 
+def has_zeros(model: FactorGraph) -> bool:
+    """Whether some table forbids something."""
+    if model.flat is not None:
+        return bool(np.isneginf(model.flat.values).any())
+    return any(float(table.min(initial=0.0)) == -np.inf for table in model.log_tables)
+
+
 def reducible(models: Sequence[FactorGraph]) -> BoolArray:
     """Which models have zeros or one-state variables, all of them looked at together."""
     tables = list(chain.from_iterable(model.log_tables for model in models))
@@ -92,7 +99,7 @@ def restrict(model: FactorGraph, alive: BoolArray) -> FactorGraph:
     named = tuple(
         tuple(model.states[i][x] for x in np.flatnonzero(alive[i])) for i in range(len(cards))
     )
-    return assembled(cards, reduced.scopes, reduced.log_tables, model.names, named)
+    return assembled(cards, reduced.scopes, reduced.log_tables, model.names, named, reduced.flat)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,17 +1,9 @@
 """A model as flat arrays, the form that compiled kernels read: any cardinality, any arity."""
 
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from operator import attrgetter
-from weakref import WeakKeyDictionary
+from itertools import pairwise
 
-import numpy as np
-
-from icgi.model.graph import FactorGraph, FloatArray, IntArray, assembled
-
-_KEPT_FACTORS, _KEPT_ENTRIES = 10_000, 16  # from so many factors, up to so many entries of each
-_kept: WeakKeyDictionary[FactorGraph, "Wiring"] = WeakKeyDictionary()
-_SIZE = attrgetter("size")  # no Python frame per factor: batches wire thousands of models
+from icgi.model.graph import FactorGraph, Flat, FloatArray, IntArray, assembled, flattened
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,32 +18,22 @@ class Wiring:
 
 
 def wiring(model: FactorGraph) -> Wiring:
-    """Flat copy of a model; of many small factors, where it takes longest, one for all callers."""
-    if model.n_factors < _KEPT_FACTORS:
-        return _wiring(model)
-    kept = _kept.get(model)
-    if kept is None:
-        kept = _wiring(model)
-        if len(kept.values) <= _KEPT_ENTRIES * model.n_factors:  # no larger than the model itself
-            _kept[model] = kept
-    return kept
+    """Flat form of a model; `values` are the caller's own, the rest is for reading only."""
+    flat = model.flat or flattened(model.scopes, model.log_tables)
+    values = flat.values
+    if not values.flags.writeable:  # a type of its own for compiled code
+        values = values.copy()
+    return Wiring(model.cards, flat.scope_start, flat.scope, flat.table_start, values)
 
 
-def _wiring(model: FactorGraph) -> Wiring:
-    f = model.n_factors
-    arity = np.fromiter(map(len, model.scopes), np.int64, f)
-    sizes = np.fromiter(map(_SIZE, model.log_tables), np.int64, f)
-    scope = np.fromiter(chain.from_iterable(model.scopes), np.int64, int(arity.sum()))
-    values = np.concatenate(model.log_tables, axis=None) if f else np.empty(0)
-    return Wiring(model.cards, _starts(arity), scope, _starts(sizes), values)
-
-
-def unwire(wired: Wiring, like: FactorGraph) -> FactorGraph:
+def unwire(wired: Wiring, like: FactorGraph | None = None) -> FactorGraph:
     """Turn flat arrays of our own into a `FactorGraph`, tables being views into the flat array.
 
     The flat array is read-only from here on. Names are kept from `like`, names of states are not.
     """
-    return assembled(wired.cards, *parts(wired), names=like.names)
+    flat = Flat(wired.scope_start, wired.scope, wired.table_start, wired.values)
+    names = None if like is None else like.names
+    return assembled(wired.cards, *parts(wired), names=names, flat=flat)
 
 
 def parts(wired: Wiring) -> tuple[tuple[tuple[int, ...], ...], tuple[FloatArray, ...]]:
@@ -69,7 +51,3 @@ def parts(wired: Wiring) -> tuple[tuple[tuple[int, ...], ...], tuple[FloatArray,
         ]
     )
     return scopes, tables
-
-
-def _starts(lengths: IntArray) -> IntArray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

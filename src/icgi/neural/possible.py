@@ -5,7 +5,7 @@ import numpy as np
 from icgi.clock import Deadline
 from icgi.errors import EvidenceError
 from icgi.model.graph import BoolArray, FactorGraph
-from icgi.model.reduce import all_states, propagate
+from icgi.model.reduce import all_states, has_zeros, propagate
 
 NEVER = Deadline()
 PROBING = 2 * 10**7  # table entries that probing may read
@@ -18,7 +18,7 @@ def possible_states(model: FactorGraph, deadline: Deadline = NEVER) -> BoolArray
     variable without a state (singleton arc consistency). Raises `EvidenceError` where nothing is
     possible.
     """
-    if not any(np.isneginf(table.min(initial=0.0)) for table in model.log_tables):
+    if not has_zeros(model):
         return all_states(model)
     alive = propagate(model, all_states(model))
     entries = sum(table.size for table in model.log_tables)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal, DecimalException, InvalidOperation, Overflow, Underflow
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -17,8 +16,9 @@ from numpy.typing import NDArray
 
 from icgi.errors import EvidenceError, ModelFormatError
 from icgi.model.formats.files import AnyPath, read_bytes, write_text
-from icgi.model.graph import LARGEST_DENSE, FactorGraph, FloatArray, IntArray, assembled
+from icgi.model.graph import LARGEST_DENSE, FactorGraph, FloatArray, IntArray, starts
 from icgi.model.text import count_words, next_word, scopes, tables, whole_numbers
+from icgi.model.wiring import Wiring, unwire
 
 LONGEST_SCOPE = 64 if int(np.__version__.split(".")[0]) >= 2 else 32  # axes numpy allows
 
@@ -187,14 +187,10 @@ def parse_model(data: bytes, where: str) -> FactorGraph:
     """
     source = _source(data.removeprefix(_BOM), where)
     cards, position = _read_cards(source, _read_header(source))
-    scopes, sizes, position = _read_scopes(source, position, cards)
-    values = _read_tables(source, position, cards, scopes, sizes)
-    counts = cards.tolist()
-    cuts = pairwise(np.concatenate([[0], np.cumsum(sizes)]).tolist())
-    tables = [
-        values[a:b].reshape([counts[i] for i in s]) for (a, b), s in zip(cuts, scopes, strict=True)
-    ]
-    return assembled(cards, scopes, tuple(tables))  # every number was checked while it was read
+    scope_start, scope, sizes, position = _read_scopes(source, position, cards)
+    values = _read_tables(source, position, cards, (scope_start, scope), sizes)
+    # every number was checked while it was read
+    return unwire(Wiring(cards, scope_start, scope, starts(sizes), values))
 
 
 class _Source(NamedTuple):
@@ -268,19 +264,19 @@ def _read_cards(source: _Source, position: int) -> tuple[IntArray, int]:
 
 def _read_scopes(
     source: _Source, position: int, cards: IntArray
-) -> tuple[tuple[tuple[int, ...], ...], IntArray, int]:
+) -> tuple[IntArray, IntArray, IntArray, int]:
+    """Where each scope begins, all scopes, the sizes of their tables, and where they begin."""
     left = source.words - 3 - len(cards)
     m, position = _read_count(source, position, "factors", left)
-    starts, sizes = np.zeros(m + 1, np.int64), np.empty(m, np.int64)
+    start, sizes = np.zeros(m + 1, np.int64), np.empty(m, np.int64)
     scope = np.empty(min(left, LONGEST_SCOPE * m), np.int64)
-    f, problem, position = scopes(source.text, position, cards, LONGEST_SCOPE, starts, scope, sizes)
+    f, problem, position = scopes(source.text, position, cards, LONGEST_SCOPE, start, scope, sizes)
     if f < m:
         message = _SCOPE_PROBLEMS[problem].format(
             word=source.word(position), longest=LONGEST_SCOPE, n=len(cards)
         )
         source.fail(position, f"the scope of factor {f} {message}")
-    flat = scope[: starts[m]].tolist()
-    return tuple([tuple(flat[a:b]) for a, b in pairwise(starts.tolist())]), sizes, position
+    return start, scope[: start[m]].copy(), sizes, position
 
 
 _SCOPE_PROBLEMS = (
@@ -297,7 +293,7 @@ def _read_tables(
     source: _Source,
     position: int,
     cards: IntArray,
-    scopes: tuple[tuple[int, ...], ...],
+    scopes: tuple[IntArray, IntArray],
     sizes: IntArray,
 ) -> FloatArray:
     """Logarithms of all tables, one after the other."""
@@ -306,9 +302,11 @@ def _read_tables(
     values = np.empty(int(min(sizes.sum(dtype=np.float64), source.words)))
     f, inside, read, position = tables(source.text, position, sizes, values)
     _take_logarithms(source, values[:read], np.cumsum(sizes[: f + 1]))
-    if f < len(scopes):
-        size = math.prod(int(cards[i]) for i in scopes[f])
-        needs = f"factor {f} over the variables {scopes[f]} needs {size} values"
+    if f < len(sizes):
+        start, flat = scopes
+        scope = tuple(flat[start[f] : start[f + 1]].tolist())
+        size = math.prod(int(cards[i]) for i in scope)
+        needs = f"factor {f} over the variables {scope} needs {size} values"
         if inside >= 0:
             source.fail(
                 position,
@@ -325,7 +323,6 @@ def _read_tables(
             f"found {source.word(position)} after the last table; remove what follows, or check "
             "the number of factors",
         )
-    values.flags.writeable = False
     return values
 
 

@@ -11,8 +11,11 @@ from icgi.model.graph import FactorGraph, FloatArray, IntArray
 
 def neighbours(model: FactorGraph) -> tuple[IntArray, IntArray]:
     """Primal graph: neighbours of variable i are `neighbour[start[i]:start[i + 1]]`, ascending."""
-    arity = np.fromiter(map(len, model.scopes), np.int64, model.n_factors)
-    scope = np.fromiter(chain.from_iterable(model.scopes), np.int64, int(arity.sum()))
+    if model.flat is not None:
+        arity, scope = np.diff(model.flat.scope_start), model.flat.scope
+    else:
+        arity = np.fromiter(map(len, model.scopes), np.int64, model.n_factors)
+        scope = np.fromiter(chain.from_iterable(model.scopes), np.int64, int(arity.sum()))
     start, neighbour = _neighbours(model.n_variables, arity, scope)
     return start, neighbour
 
