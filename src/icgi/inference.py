@@ -15,6 +15,9 @@ from icgi.model.condition import Conditioned, Evidence, condition, lift
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.precision import extent_of, resolution, shifted
 
+# Standard error of a probability of which nothing is known: wherever the estimate lies, its band at
+# 90 % reaches 0 and 1.
+UNKNOWN_ERROR = 0.62
 UNBOUNDED = 2**62  # iterations of a budget that only the clock ends
 # Precision of log weights (`model.precision.resolution`) up to which an answer may be called exact,
 # and beyond which it says nothing.

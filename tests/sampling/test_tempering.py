@@ -13,7 +13,7 @@ from icgi.engines import parse_engine
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
 from icgi.exact.enumeration import joint
 from icgi.exact.junction_tree import JunctionTree
-from icgi.inference import Budget, Marginals, Status
+from icgi.inference import UNKNOWN_ERROR, Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import ising_model, potts_model
 from icgi.sampling.tempering import ParallelTempering
@@ -320,7 +320,8 @@ def test_what_never_moved_is_not_known(seed: int) -> None:
     wrong = np.abs(found.probs - exact.probs) > 0.3
     assert found.status is Status.BUDGET_SPENT
     assert found.log_z is None
-    assert (found.std_error[wrong] > 0.3).all()
+    assert wrong.any()
+    assert (1.645 * found.std_error[wrong] > 0.99).all()  # bands that hold any truth
 
 
 @pytest.mark.parametrize("engine", ["pt", "pa"])
@@ -347,7 +348,7 @@ def test_no_time_is_an_answer_too(name: str) -> None:
     found = zoo.run(ParallelTempering(), name, budget=Budget(seconds=0.0))
     assert found.status is Status.BUDGET_SPENT
     assert_allclose(found.probs.sum(1), 1.0)
-    assert found.std_error.max() == 0.5
+    assert found.std_error.max() == UNKNOWN_ERROR
     assert found.log_z is None
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from icgi.inference import UNKNOWN_ERROR
 from icgi.model.graph import FloatArray
 
 _TINY = 1e-13
 _LEAST = 1e-9  # a band below what double precision leaves of a long calculation is no band
-_MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,7 @@ _FACTORS: dict[str, tuple[float, ...]] = {
 def standard_errors(signals: Signals) -> FloatArray:
     """Standard errors n k such that 1.645 of them hold nine of ten true marginals."""
     found = np.exp(signals.features() @ np.array(_FACTORS[signals.kind]))
-    return np.asarray(np.clip(found, _LEAST, _MOST))
+    return np.asarray(np.clip(found, _LEAST, UNKNOWN_ERROR))
 
 
 def estimated_error(std_error: FloatArray | None) -> float:

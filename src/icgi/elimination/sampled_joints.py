@@ -7,7 +7,7 @@ from numpy.random import Generator
 
 from icgi.elimination.sampling import Samples, sample
 from icgi.errors import BudgetError
-from icgi.inference import Budget, JointTables, Scope, Status
+from icgi.inference import UNKNOWN_ERROR, Budget, JointTables, Scope, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.units import readable_bytes
 
@@ -63,5 +63,5 @@ def _counted(model: FactorGraph, drawn: Samples, scope: Scope) -> tuple[FloatArr
     # Σ w² (1[x] − p)²
     variance = squares * (1 - 2 * p) + p**2 * float(np.square(w).sum())
     least = 1.0 / (drawn.share * DRAWS)
-    error = np.clip(np.sqrt(np.maximum(variance, 0.0)), least, 0.5)
+    error = np.clip(np.sqrt(np.maximum(variance, 0.0)), least, UNKNOWN_ERROR)
     return p.reshape(shape), error.reshape(shape)

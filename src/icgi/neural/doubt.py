@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from icgi.inference import UNKNOWN_ERROR
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
-from icgi.neural.pace import UNKNOWN
 from icgi.neural.precision import LEAST_SUM
 
 Kind: TypeAlias = str
@@ -75,12 +75,12 @@ def deviations(kind: Kind, signs: FloatArray, nearby: FloatArray) -> FloatArray:
     """Standard errors (…) from the logarithms of signs (… 9) and the strengths nearby (…)."""
     half = np.exp(np.minimum(signs @ np.array(COEFFICIENTS[kind]), 1.0))
     beyond = np.clip((nearby - CHECKED) / (UNHEARD - CHECKED), 0.0, 1.0)
-    return np.asarray(np.clip(half / NINETY, UNKNOWN * beyond, UNKNOWN))
+    return np.asarray(np.clip(half / NINETY, UNKNOWN_ERROR * beyond, UNKNOWN_ERROR))
 
 
 def unknown(p: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Concentrations and standard errors (n k) of estimates of which nothing is known."""
-    return _bounded(p, np.where(_open(p), UNKNOWN, 0.0))
+    return _bounded(p, np.where(_open(p), UNKNOWN_ERROR, 0.0))
 
 
 def logarithms(signs: Signs) -> FloatArray:

@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from icgi.clock import Deadline
 from icgi.errors import CheckpointError, IcgiError
-from icgi.inference import Budget, Marginals, Status, require_device
+from icgi.inference import UNKNOWN_ERROR, Budget, Marginals, Status, require_device
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import IsingArrays, as_ising
 
@@ -356,10 +356,10 @@ def require_extra() -> None:
 
 def unread(model: FactorGraph) -> Marginals:
     """What single-variable factors say, for a model that there is no time to read."""
-    from icgi.neural.pace import UNKNOWN, unary_beliefs
+    from icgi.neural.pace import unary_beliefs
 
     p = unary_beliefs(model)
-    error = np.where((p > 0) & (model.cards > 1)[:, None], UNKNOWN, 0.0)
+    error = np.where((p > 0) & (model.cards > 1)[:, None], UNKNOWN_ERROR, 0.0)
     stats = {"answered": 0.0}
     return Marginals(p, Status.BUDGET_SPENT, concentration=p.copy(), std_error=error, stats=stats)
 

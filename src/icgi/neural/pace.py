@@ -8,8 +8,6 @@ from torch.overrides import TorchFunctionMode
 from icgi.clock import Deadline
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
 
-UNKNOWN = 0.62  # standard error of an estimate of which nothing is known: 90 % bands reach 0 and 1
-
 
 class OutOfTime(Exception):
     """A run that was left because its deadline had passed; engines catch it."""

@@ -7,7 +7,7 @@ mean weights multiply up to an unbiased estimate of Z (Hukushima and Iba 2003; M
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +18,13 @@ from scipy.special import logsumexp, softmax
 from icgi import clock
 from icgi.clock import Deadline
 from icgi.errors import IcgiError, UnsupportedModelError
-from icgi.inference import Budget, Marginals, Status
+from icgi.inference import UNKNOWN_ERROR, Budget, Marginals, Status
 from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.sampling.diagnostics import student
 from icgi.sampling.replicas import drawn, make_scratch, make_state, reach, refresh, sweep, weigh
 from icgi.sampling.streams import Stream, stream
 from icgi.sampling.targets import (
-    UNKNOWN,
     Target,
     arranging_bytes,
     guess,
@@ -41,6 +40,7 @@ LARGEST = 2**15  # replicas per run that a long time leads to
 IN_TIME = 0.7  # share of the seconds that sweeps are planned for
 IN_STEPS = 0.9  # share of the time left that the steps may plan with
 LATE = 0.2  # seconds beyond the deadline that a last sweep of a few replicas may take
+DESCRIBING = 3e-8  # seconds that a probability of a replica takes to be described
 RHAT = 1.05
 SMALL = 0.05  # largest standard error under CONVERGED
 FAMILIES = 10  # effective number of families that every run should keep
@@ -120,14 +120,20 @@ def anneal(
     if found is None:
         return guess(aim.model)
     plan = _plan(found, settings, budget, deadline, most)
-    with ThreadPoolExecutor(settings.threads) as pool, deadline.flag() as stop:
+    describing = DESCRIBING * settings.runs * plan.population * aim.slots
+    until = replace(deadline, at=deadline.at - min(describing, 0.25 * deadline.left))
+    with ThreadPoolExecutor(settings.threads) as pool, until.flag() as stop:
         made = pool.map(lambda child: _start(aim, plan.population, child, stop), children)
         populations = list(made)
-        spent = found.sweeps + _descend(aim, plan, populations, deadline, pool, stop)
+        spent = found.sweeps + _descend(aim, plan, populations, until, pool, stop)
         if any(each.local is None for each in populations):
             if found.pace * SMALLEST * settings.runs > LATE:
                 return guess(aim.model, spent)
-            list(pool.map(lambda held: _last_words(aim, held), populations))
+            # a part of its own: who asks to stop gets these words, too
+            with Deadline(clock.now() + until.left + LATE, clock.Part()).flag() as late:
+                list(pool.map(lambda held: _last_words(aim, held, late), populations))
+                if late[0]:
+                    return guess(aim.model, spent)
     runs = [_describe(each) for each in populations if each.local is not None and each.sound]
     if not runs:
         raise UnsupportedModelError(
@@ -373,12 +379,12 @@ def _record(
     return done
 
 
-def _last_words(aim: Target, held: Population) -> None:
+def _last_words(aim: Target, held: Population, late: NDArray[np.uint8]) -> None:
     """One sweep of a few replicas, for a run that time did not let record anything."""
     if held.local is None:
         size = len(held.family)
         held.draw(np.unique(np.linspace(0, size - 1, min(SMALLEST, size)).astype(np.int64)))
-        held.local = held.recorded(aim, 1, np.zeros(1, np.uint8))
+        held.local = held.recorded(aim, 1, late)
 
 
 def _describe(held: Population) -> Run:
@@ -414,7 +420,7 @@ def _combine(
         means.var(0, ddof=min(1, m - 1)) / effective_runs,
     )
     if m == 1:
-        between = np.full_like(between, UNKNOWN**2)
+        between = np.full_like(between, UNKNOWN_ERROR**2)
     # what no family has seen may have a probability of some 1/families
     unseen = reach(aim.kernel) / sum(run.families for run in runs)
     inflate = student(np.sqrt(within), np.sqrt(between), max(effective_runs - 1.0, 1.0))

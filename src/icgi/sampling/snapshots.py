@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from icgi.clock import Deadline
 from icgi.errors import BudgetError
-from icgi.inference import Budget, JointTables, Scope, Status
+from icgi.inference import UNKNOWN_ERROR, Budget, JointTables, Scope, Status
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.sampling.diagnostics import summarise
 from icgi.sampling.ensembles import Ensembles
 from icgi.sampling.exchange import BATCHES, TRIPS
-from icgi.sampling.targets import UNKNOWN, Target, arranging_bytes, prepare, refuse
+from icgi.sampling.targets import Target, arranging_bytes, prepare, refuse
 from icgi.sampling.tempering import (
     FEW_TRIPS,
     RHAT,
@@ -113,7 +113,7 @@ def _counted(
     entries = math.prod(shape)
     s, m = x.shape[:2]
     if s < 2 * BATCHES:  # too few to say anything about them
-        return np.full(shape, 1.0 / entries), np.full(shape, UNKNOWN), math.inf
+        return np.full(shape, 1.0 / entries), np.full(shape, UNKNOWN_ERROR), math.inf
     length = s // BATCHES
     code = np.ravel_multi_index(tuple(x[-BATCHES * length :, :, i] for i in scope), shape)  # s m
     batch = np.arange(BATCHES * length) // length
@@ -130,4 +130,4 @@ def _counted(
         n = (1 if aim.has_zeros else m) * (1 + trips)
         p = (n * found.mean + 1.0) / (n + 2.0)
         error = np.maximum(error, np.sqrt(p * (1.0 - p) / (n + 2.0)))
-    return found.mean.reshape(shape), np.minimum(error, UNKNOWN).reshape(shape), rhat
+    return found.mean.reshape(shape), np.minimum(error, UNKNOWN_ERROR).reshape(shape), rhat

@@ -18,21 +18,18 @@ from numpy.typing import NDArray
 
 from icgi.clock import Deadline
 from icgi.errors import BudgetError
-from icgi.inference import Budget, Marginals, Status
+from icgi.inference import UNKNOWN_ERROR, Budget, Marginals, Status
 from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.ising import IsingArrays, as_ising
 from icgi.model.reduce import all_states, propagate, restrict
-from icgi.model.wiring import wiring
 from icgi.sampling.pairs import pairs
 from icgi.sampling.replicas import Kernel
 from icgi.sampling.spins import Spins, spins
 from icgi.sampling.tables import Tables, tables
 
-MANY = 10_000  # factors from which the flat copy, which is kept, is faster to look at
 STRONGEST = 1024.0  # |h| + Σ|J| of a spin beyond which fields of single precision are too coarse
 SINGLE = 1e-6  # error of probabilities that come from fields of single precision
-UNKNOWN = 0.5  # standard error of a probability of which nothing is known: none can be larger
 SYMMETRIC = 1e-9  # fields of a component adding up to less than this cannot be told from none
 
 
@@ -62,7 +59,7 @@ class Target:
     def stated(self, error: FloatArray) -> FloatArray:
         """Standard errors within what the arithmetic allows and what nothing being known means."""
         least = SINGLE if isinstance(self.kernel, Spins) else 0.0
-        return np.where(self.symmetric_slots, 0.0, np.clip(error, least, UNKNOWN))
+        return np.where(self.symmetric_slots, 0.0, np.clip(error, least, UNKNOWN_ERROR))
 
     @property
     def symmetric(self) -> BoolArray:
@@ -211,7 +208,7 @@ def guess(model: FactorGraph, sweeps: float = 0.0) -> Marginals:
     log_weight -= log_weight.max(1, keepdims=True, initial=-1e300)
     weight = np.exp(log_weight)
     probs = weight / weight.sum(1, keepdims=True)
-    error = np.where((probs > 0) & (model.cards[:, None] > 1), UNKNOWN, 0.0)
+    error = np.where((probs > 0) & (model.cards[:, None] > 1), UNKNOWN_ERROR, 0.0)
     stats = {"sweeps": sweeps, "std_error": float(error.max(initial=0.0))}
     return Marginals(
         probs,
@@ -224,20 +221,19 @@ def guess(model: FactorGraph, sweeps: float = 0.0) -> Marginals:
 
 def arranging_bytes(model: FactorGraph) -> int:
     """Bytes that arranging a model for the kernels takes at its peak, the kernel included."""
-    if model.n_factors < MANY:
+    if model.flat is None:
         entries = sum(table.size for table in model.log_tables)
         touches = sum(map(len, model.scopes))
     else:
-        wired = wiring(model)
-        entries, touches = len(wired.values), len(wired.scope)
+        entries, touches = len(model.flat.values), len(model.flat.scope)
     return 40 * entries + 64 * touches + 16 * int(model.cards.sum())
 
 
 def _unary(model: FactorGraph) -> list[int]:
     """Numbers of the factors of one variable."""
-    if model.n_factors < MANY:
+    if model.flat is None:
         return [f for f, scope in enumerate(model.scopes) if len(scope) == 1]
-    found: list[int] = np.flatnonzero(np.diff(wiring(model).scope_start) == 1).tolist()
+    found: list[int] = np.flatnonzero(np.diff(model.flat.scope_start) == 1).tolist()
     return found
 
 

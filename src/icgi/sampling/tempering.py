@@ -12,7 +12,7 @@ from numpy.random import Generator
 
 from icgi.clock import Deadline
 from icgi.errors import IcgiError, UnsupportedModelError
-from icgi.inference import Budget, JointTables, Marginals, Scope, Status
+from icgi.inference import UNKNOWN_ERROR, Budget, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.sampling import bridge, exchange, ladder
 from icgi.sampling.diagnostics import Summary, compared, grouped_rhat, moments, series_rhat
@@ -21,7 +21,6 @@ from icgi.sampling.repair import repair
 from icgi.sampling.replicas import reach, renew
 from icgi.sampling.spins import Spins
 from icgi.sampling.targets import (
-    UNKNOWN,
     Target,
     arranging_bytes,
     as_tables,
@@ -248,7 +247,7 @@ def _judge(ensembles: Ensembles, hottest: float) -> Marginals:
     if cut and trips.sum() == 0:
         # Nothing ever came down from where states change: what stands still may be anywhere.
         stuck = ~summary.moving
-        error = np.maximum(error, np.where(stuck, UNKNOWN * reach(aim.kernel), 0.0))
+        error = np.maximum(error, np.where(stuck, UNKNOWN_ERROR * reach(aim.kernel), 0.0))
     error = aim.stated(error)
     small = float(error.max()) <= SMALL
     stats = {

@@ -139,7 +139,7 @@ def _cell(cell: nn.GRUCell, given: Tensor, hidden: Tensor) -> Tensor:
     if torch.is_grad_enabled() or len(rows[0]) <= AT_ONCE:
         new: Tensor = cell(*rows)
     else:  # some at a time: less memory, and the clock is looked at in between
-        parts = zip(*(each.split(AT_ONCE) for each in rows), strict=True)
+        parts = zip(*(torch.split(each, AT_ONCE) for each in rows), strict=True)
         new = torch.cat([cell(*part) for part in parts])
     return new.view(hidden.shape)
 
