@@ -17,7 +17,7 @@ from icgi.errors import BudgetError, UnsupportedModelError
 from icgi.inference import UNKNOWN_ERROR, Budget, Status, infer
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising, ising_model
-from icgi.neural import doubt, spin_engine
+from icgi.neural import doubt, network_engine, spin_engine
 from icgi.neural import engine as engine_module
 from icgi.neural.pace import OutOfTime, Watched
 
@@ -262,6 +262,18 @@ def test_the_papers_network_answers_a_wide_factor_by_its_messages() -> None:
     found = run(wide(), "icgi:paper")
     assert "pieces" in found.note
     assert_allclose(found.probs, icgi.marginals(wide(), engine="jt").probs, atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["icgi:paper", "gnn-bp:published"])
+def test_models_of_many_states_are_refused_before_they_are_arranged(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network_engine, "prepared", lambda *_: pytest.fail("arranged"))
+    rng = np.random.default_rng(0)
+    scopes = tuple((i, i + 1) for i in range(59))
+    model = FactorGraph(np.full(60, 70), scopes, tuple(rng.normal(size=(59, 70, 70))))
+    with pytest.raises(UnsupportedModelError, match="use the engine"):
+        run(model, engine)
 
 
 @pytest.mark.parametrize("missing", ["torch", "safetensors"])

@@ -8,9 +8,11 @@ import torch
 from numpy.testing import assert_allclose
 
 import zoo
+from icgi.clock import Deadline
 from icgi.errors import BudgetError
 from icgi.exact.enumeration import joint
 from icgi.model.graph import FactorGraph
+from icgi.neural import general_batch
 from icgi.neural.general import GeneralConfig, GeneralNetwork
 from icgi.neural.general_batch import collate, gauge, pair_form
 from icgi.neural.general_engine import (
@@ -18,6 +20,7 @@ from icgi.neural.general_engine import (
     core_size,
     general_marginals,
 )
+from icgi.neural.pace import OutOfTime
 from icgi.neural.weights import load_weights, save_weights
 
 torch.set_num_threads(1)
@@ -78,6 +81,19 @@ def test_gauged_tables_have_rows_and_columns_of_mean_one() -> None:
         assert_allclose(np.exp(t[:a, :b]).mean(1), 1.0, atol=1e-4)
         assert not t[a:].any()
         assert not t[:, b:].any()
+
+
+def test_tables_are_gauged_some_at_a_time_and_within_a_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(2)
+    given = [rng.normal(0, 1, (3, 4)) for _ in range(7)]
+    whole = gauge(given, 4)
+    monkeypatch.setattr(general_batch, "GAUGED_AT_ONCE", 40)
+    for piece, expected in zip(gauge(given, 4), whole, strict=True):
+        assert_allclose(piece, expected, atol=0)
+    with pytest.raises(OutOfTime):
+        gauge(given, 4, Deadline.after(0.0))
 
 
 @pytest.mark.parametrize("name", [*zoo.MODELS])

@@ -148,7 +148,10 @@ def prepared(
 
 
 def collate(
-    models: Sequence[Prepared], variables: int | None = None, states: int | None = None
+    models: Sequence[Prepared],
+    variables: int | None = None,
+    states: int | None = None,
+    deadline: Deadline | None = None,
 ) -> Batch:
     """Batch of models, in single precision, padded to so many variables and states or what fits.
 
@@ -168,7 +171,9 @@ def collate(
         for scope, table in model.factors:
             by_arity[len(scope)].append((b, scope, table))
     groups = [
-        _pairs(found, unary, len(models), k) if arity == 2 else _large(found, len(models), k)
+        _pairs(found, unary, len(models), k, deadline)
+        if arity == 2
+        else _large(found, len(models), k)
         for arity, found in sorted(by_arity.items())
     ]
     exists = unary > 0.5 * ABSENT
@@ -186,9 +191,11 @@ def collate(
 _Found = list[tuple[int, tuple[int, ...], FloatArray]]
 
 
-def _pairs(found: _Found, unary: FloatArray, count: int, k: int) -> Factors:
+def _pairs(
+    found: _Found, unary: FloatArray, count: int, k: int, deadline: Deadline | None
+) -> Factors:
     """Gauged pair tables; what they lose goes to `unary`, those that join nothing are left out."""
-    tables, rows, columns = _gauged([table for _, _, table in found], k)
+    tables, rows, columns = _gauged([table for _, _, table in found], k, deadline)
     model = np.array([b for b, _, _ in found], dtype=np.int64)
     scopes = np.array([scope for _, scope, _ in found], dtype=np.int64).reshape(-1, 2)
     np.add.at(unary, (model, scopes[:, 0]), rows)
@@ -197,7 +204,9 @@ def _pairs(found: _Found, unary: FloatArray, count: int, k: int) -> Factors:
     return _listed(model[kept], scopes[kept], tables[kept].astype(np.float32), count)
 
 
-def _gauged(tables: Sequence[FloatArray], k: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _gauged(
+    tables: Sequence[FloatArray], k: int, deadline: Deadline | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """`gauge`, at once for two spins: there its iteration ends early where tables are strong.
 
     J s s' + a s + b s' + c becomes J s s' − log cosh J; the spins' networks read no more of it.
@@ -215,7 +224,9 @@ def _gauged(tables: Sequence[FloatArray], k: int) -> tuple[FloatArray, FloatArra
         columns[binary, :2] = 0.25 * np.einsum("exy,y->e", t, s)[:, None] * s
     others = np.flatnonzero(~binary).tolist()
     if len(others):
-        found[others], rows[others], columns[others] = gauge([tables[e] for e in others], k)
+        found[others], rows[others], columns[others] = gauge(
+            [tables[e] for e in others], k, deadline
+        )
     return found, rows, columns
 
 

@@ -26,6 +26,7 @@ MOST_STATES = 64  # of one variable, auxiliaries included; a table of pairs then
 CORE_STATES = 4096  # configurations of the variables left at the end, all of which are summed
 LEAST_VARIABLES = 3  # of a batch: putting a variable back looks at its three strongest neighbours
 GAUGE_SWEEPS = 6
+GAUGED_AT_ONCE = 2**20  # entries of padded tables
 JOINS_NOTHING = 1e-9  # largest entry of a gauged table that is the sum of two fields
 
 Float32Array = NDArray[np.float32]
@@ -257,12 +258,26 @@ def assemble(
     )
 
 
-def gauge(tables: Sequence[FloatArray], k: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def gauge(
+    tables: Sequence[FloatArray], k: int, deadline: Deadline | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Tables (e k k) whose exponentials have rows and columns of mean one, and what these lost.
 
     For spins this is J s s' − log cosh J: fields then tell what a variable prefers by itself. Mean
     logs would not do: a state with many forbidden partners is not thereby unlikely.
     """
+    count = len(tables)
+    found = np.zeros((count, k, k)), np.zeros((count, k)), np.zeros((count, k))
+    some = max(GAUGED_AT_ONCE // (k * k), 1)
+    for first in range(0, count, some):
+        check(deadline)
+        part = slice(first, first + some)
+        for whole, piece in zip(found, _gauge(tables[part], k), strict=True):
+            whole[part] = piece
+    return found
+
+
+def _gauge(tables: Sequence[FloatArray], k: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     padded = np.full((len(tables), k, k), -np.inf)
     for e, table in enumerate(tables):
         padded[e, : table.shape[0], : table.shape[1]] = table

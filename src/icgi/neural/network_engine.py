@@ -79,6 +79,9 @@ def network_marginals(
     for k, model in enumerate(models):
         alive = possible_states(model, deadline)
         answers[k] = _known_before(model, unary_beliefs(model, alive))
+        # what a network takes it in has no fewer variables and states
+        arity = max([1, *map(len, model.scopes)])
+        _refuse(network, name, 1, int(alive.sum(1).max(initial=1)), model.n_variables, arity)
         try:
             part = prepared_model(network, model, alive, deadline)
             jobs.append(_job(network, name, k, part, budget))
@@ -185,15 +188,7 @@ def prepared_model(
 def _job(network: Any, name: str, number: int, part: Prepared, budget: Budget) -> _Job:
     k, n = max(part.cards, default=1), len(part.unary)
     arity = max((len(scope) for scope, _ in part.factors), default=1)
-    largest = k**arity
-    why = network.refuse(largest, k, n, arity)
-    if not why and arity > 2 and largest > LARGEST_TABLE:
-        why = f"factors of up to {LARGEST_TABLE} entries, padded to the largest variable"
-    if why:
-        raise UnsupportedModelError(
-            f"{name} takes {why}; this model has {n} variables of up to {k} states and factors of "
-            f"up to {arity} variables; use the engine lbp or pt, or jt for an exact answer"
-        )
+    _refuse(network, name, k**arity, k, n, arity)
     need = bytes_needed(network, part)
     if need > budget.table_bytes:
         raise BudgetError(
@@ -202,6 +197,18 @@ def _job(network: Any, name: str, number: int, part: Prepared, budget: Budget) -
             "the engine lbp"
         )
     return _Job(number, part, need)
+
+
+def _refuse(network: Any, name: str, largest: int, k: int, n: int, arity: int) -> None:
+    """Raise `UnsupportedModelError` where the network cannot take a model of these sizes."""
+    why = network.refuse(largest, k, n, arity)
+    if not why and arity > 2 and largest > LARGEST_TABLE:
+        why = f"factors of up to {LARGEST_TABLE} entries, padded to the largest variable"
+    if why:
+        raise UnsupportedModelError(
+            f"{name} takes {why}; this model has {n} variables of up to {k} states and factors of "
+            f"up to {arity} variables; use the engine lbp or pt, or jt for an exact answer"
+        )
 
 
 def bytes_needed(network: Any, part: Prepared) -> int:
@@ -239,7 +246,7 @@ def _solve(
 ) -> tuple[list[FloatArray], list[FloatArray | None]]:  # fmt: skip
     """Concentrations of every order (o n k) of each model, and what a first pass found (n k)."""
     check(deadline)
-    models = collate([job.part for job in batch]).to(device)
+    models = collate([job.part for job in batch], deadline=deadline).to(device)
     check(deadline)
     b, n, k = models.sizes
     alphas: list[Tensor] = []
