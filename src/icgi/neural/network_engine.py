@@ -79,9 +79,9 @@ def network_marginals(
     for k, model in enumerate(models):
         alive = possible_states(model, deadline)
         answers[k] = _known_before(model, unary_beliefs(model, alive))
-        # what a network takes it in has no fewer variables and states
-        arity = max([1, *map(len, model.scopes)])
-        _refuse(network, name, 1, int(alive.sum(1).max(initial=1)), model.n_variables, arity)
+        # arranging it takes time, and makes no fewer states of it
+        arity, states = max([1, *map(len, model.scopes)]), int(alive.sum(1).max(initial=1))
+        _refuse(network, name, 1, states, model.n_variables, arity, in_pieces=network.pairwise)
         try:
             part = prepared_model(network, model, alive, deadline)
             jobs.append(_job(network, name, k, part, budget))
@@ -199,9 +199,11 @@ def _job(network: Any, name: str, number: int, part: Prepared, budget: Budget) -
     return _Job(number, part, need)
 
 
-def _refuse(network: Any, name: str, largest: int, k: int, n: int, arity: int) -> None:
+def _refuse(
+    network: Any, name: str, largest: int, k: int, n: int, arity: int, in_pieces: bool = False
+) -> None:
     """Raise `UnsupportedModelError` where the network cannot take a model of these sizes."""
-    why = network.refuse(largest, k, n, arity)
+    why = network.refuse(largest, k, 1 if in_pieces else n, arity)
     if not why and arity > 2 and largest > LARGEST_TABLE:
         why = f"factors of up to {LARGEST_TABLE} entries, padded to the largest variable"
     if why:
