@@ -174,6 +174,9 @@ def marginals(
     *,
     likelihood: GivenLikelihood = None,
     exclude: GivenExclusion = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    pieces: int | None = None,
 ) -> Answer:
     """Every single-variable marginal of p(x | evidence).
 
@@ -190,8 +193,15 @@ def marginals(
         A name with options, such as ``"lbp:damping=0.5"``, or a settings object.
     on_answer
         Called with every complete answer of an engine that improves on its own (`auto`).
+    workers, cluster, pieces
+        Divide the work among so many processes, or on a cluster (docs/scale.md), into so many
+        pieces, which decide the answer; as many as workers where they are not given.
     """
     chosen = parse_engine(engine) if isinstance(engine, str) else engine
+    if workers is not None or cluster is not None or pieces is not None:
+        from icgi.workers import Shared
+
+        chosen = Shared(chosen, workers, pieces, cluster)
     findings = resolve(model, evidence, likelihood, exclude)
     given = budget or Budget()
     began = clock.now()

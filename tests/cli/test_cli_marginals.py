@@ -546,3 +546,12 @@ def test_the_seed_is_the_one_of_the_python_interface(run, grid) -> None:
 def test_rows_of_the_answer_are_distributions(run, grid) -> None:
     run("marginals", "grid.uai")
     assert_allclose([np.sum(row) for row in read_marginals("grid.uai.MAR")], 1.0)
+
+
+def test_the_work_on_one_model_is_divided(run, grid) -> None:
+    words = "marginals grid.uai --engine jt --cluster serial --pieces 4 -o divided.MAR"
+    result = run(*words.split())
+    assert "4 branches by conditioning on 2 variables; log Z = " in result.stdout
+    assert_allclose(read_marginals("divided.MAR"), icgi.marginals(grid).probs, atol=1e-12)
+    refused = run("marginals", "grid.uai", "--engine", "lbp", "--pieces", 2, code=1)
+    assert "independent runs" in refused.stderr

@@ -36,6 +36,18 @@ def run(
     seconds: options.Seconds = None,
     iterations: options.Iterations = None,
     memory: options.Memory = "4G",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Divide the work on this model among so many processes (docs/scale.md).",
+            show_default="not divided",
+        ),
+    ] = None,
+    cluster: options.Cluster = None,
+    pieces: options.Pieces = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -125,11 +137,12 @@ def run(
     wanted = [options.listed([text]) for text in joint or ()]
     named = [*wanted, *([options.listed(show)] if show else [])]
     known = None if calibration is None else _calibration(calibration, engine)
+    among = workers, pieces, cluster
     try:
         with output.working(quiet) as say:
             draft = None if json or strict else out  # what is asked for by name grows on the way
             answer, stopped = output.stoppable(
-                lambda: _ask(model, given, engine, budget, seed, quiet, say, draft, named)
+                lambda: _ask(model, given, engine, among, budget, seed, quiet, say, draft, named)
             )
             rows = chosen_variables(answer.model, options.listed(show)) if show else None
             if wanted:
@@ -189,6 +202,7 @@ def _ask(
     path: Path,
     given: Given,
     engine_text: str,
+    among: tuple[int | None, int | None, str | None],
     budget: "Budget",
     seed: int,
     quiet: bool,
@@ -202,6 +216,10 @@ def _ask(
         from icgi.lookup import chosen_variables
 
         engine: Engine = parse_engine(engine_text)
+        if any(each is not None for each in among):
+            from icgi.workers import Shared
+
+            engine = Shared(engine, *among)
         deadline = budget.deadline()  # whoever asks for seconds waits for the reading too
         say(f"reading {path.name}")
         asked = question.load(path, given.file, given.observe, budget, given.likely, given.exclude)

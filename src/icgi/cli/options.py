@@ -104,6 +104,16 @@ Cluster: TypeAlias = Annotated[
         show_default="here",
     ),
 ]
+Pieces: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--pieces",
+        metavar="K",
+        min=1,
+        help="Pieces that the work is divided into; they decide the answer, workers do not.",
+        show_default="as many as workers",
+    ),
+]
 Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object instead of text.")
 ]

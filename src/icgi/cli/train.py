@@ -74,9 +74,11 @@ def run(
     Use the result with --engine icgi:weights=FOLDER/weights.safetensors.
     """
     require_extra("torch", "nn", "training")
+    from icgi.train.parallel import first_process
     from icgi.train.runs import Limits, configuration
     from icgi.train.runs import run as train
 
+    quiet = quiet or not first_process()
     settings = configuration(config)
     out.mkdir(parents=True, exist_ok=True)
     watch = _Watch(quiet)
@@ -88,6 +90,8 @@ def run(
             watch.report, lambda text: output.note(text, quiet),
             lambda step, progress: doing(f"step {step}, {progress:.0%} of the schedule"),
         )  # fmt: skip
+    if not first_process():
+        return
     plot = _plot(result.history, out / "curve.png")
     if not quiet:
         best = min(line["mae"][0] for line in result.history)

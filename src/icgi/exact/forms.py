@@ -31,6 +31,7 @@ SHORT, MUCH = 5.0, 1e-4  # likewise seconds, where they are this share of the mo
 AS_IT_IS = "as it is"  # name of the form without structure
 BRIEFLY = 1.0  # seconds of which a first order takes its share
 LONGEST = 10.0  # seconds of looking for structure
+LOOK_SHARE = 0.5  # of the seconds of the model as it is, that this may take at most
 LOOKING = 1e-6  # seconds that this takes for every factor, at least
 COUNTING = 4e-5  # seconds that looking for interchangeable variables takes for every factor
 COUNTING_SHARE = 0.05  # of the model as it is, that this may take
@@ -64,7 +65,7 @@ def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecas
     quick = forecast(model, replace(budget, seconds=min(budget.seconds, BRIEFLY)), own)
     if not quick.order.finished:  # on a busy machine the time of the first order may be too short
         quick = forecast(model, budget.until(deadline), own)
-    looking = deadline.share(SEARCH_SHARE).within(LONGEST)
+    looking = deadline.share(SEARCH_SHARE).within(min(LONGEST, LOOK_SHARE * quick.seconds))
     if quick.seconds <= QUICK or looking.left < LOOKING * model.n_factors:
         return quick
     found = [f for f in forms(model, quick.order, rng, looking) if f.name != AS_IT_IS]

@@ -151,7 +151,7 @@ class Ladder:
         if len(hard) > MOST_PARTS:  # one run for all of them, instead of one after the other
             easy = [k for k in range(len(parts)) if answers[k] is not None]
             answers = [*(answers[k] for k in easy), None]
-            parts = [*(parts[k] for k in easy), _united([parts[k] for k in hard])]
+            parts = [*(parts[k] for k in easy), united([parts[k] for k in hard])]
             hard = [len(easy)]
         sizes = {k: 1.0 + parts[k].model.n_factors for k in hard}
         for done, k in enumerate(hard):
@@ -229,7 +229,7 @@ def _others(found: Found) -> tuple[FloatArray | None, dict[str, float]]:
     return (gaps[min(gaps)] if gaps else None), stats
 
 
-def _united(parts: Sequence[Component]) -> Component:
+def united(parts: Sequence[Component]) -> Component:
     """Several parts as one model, which is not connected."""
     starts = np.cumsum([0, *(len(part.variables) for part in parts)])
     scopes: list[tuple[int, ...]] = []

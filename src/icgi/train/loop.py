@@ -44,24 +44,32 @@ def run_task(
     """Train a network and keep its weights, log and last checkpoint in `folder`.
 
     A checkpoint found there is continued; the run ends with the same numbers as one that was never
-    interrupted. Under `torchrun` every process takes its part of each batch. `start` is a network
-    whose weights a new run begins with. `tick` is called at every step, with the share of the
-    schedule that is over; `report` at every validation.
+    interrupted. Under `torchrun` every process takes its part of each batch, and the first one has
+    the folder: when a node has died, those that are started again go on from there. `start` is a
+    network whose weights a new run begins with. `tick` is called at every step, with the share of
+    the schedule that is over; `report` at every validation.
     """
     with Group() as group:
         run = Run(task, group, start)
         run.prepare(report)
-        if (folder / "checkpoint.pt").exists():
-            run.restore(folder / "checkpoint.pt")
+        path = folder / "checkpoint.pt"
+        saved = run.stored(path) if group.first and path.exists() else None
+        saved = group.from_first(saved)
+        if saved is not None:
+            run.restore(saved, path)
         return _loop(run, folder, report, tick)
 
 
 def _loop(run: "Run", folder: Path, report: Report, tick: Tick) -> Result:
     config, group = run.config, run.group
-    folder.mkdir(parents=True, exist_ok=True)
-    began = time.perf_counter()
+    if group.first:
+        folder.mkdir(parents=True, exist_ok=True)
+    # seconds before an interruption count: the schedule goes on where it was
+    began = time.perf_counter() - (run.history[-1]["seconds"] if run.history else 0.0)
     while run.step < config.steps:
         elapsed = time.perf_counter() - began
+        if math.isfinite(config.seconds):  # by one clock, or processes would part at the end
+            elapsed = group.from_first(elapsed)
         progress = max(run.step / config.steps, elapsed / config.seconds)
         if progress >= 1.0 or run.stale >= config.patience:
             break
@@ -221,9 +229,13 @@ class Run:
             "history": self.history,
         }
 
-    def restore(self, path: Path) -> None:
+    def stored(self, path: Path) -> dict[str, Any]:
+        """Read a checkpoint, in the memory of the processor."""
+        found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return found
+
+    def restore(self, saved: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint, in place: captured graphs keep their addresses."""
-        saved = torch.load(path, map_location=self.device, weights_only=True)
         if saved["config"] != to_json(dataclasses.replace(self.config, seconds=math.inf)):
             raise CheckpointError(
                 f"{path} was written by a run with another configuration; give another folder, or "
@@ -238,7 +250,7 @@ class Run:
                     if name in state:
                         state[name].copy_(value)
                     else:
-                        state[name] = value.clone()
+                        state[name] = value.to(self.device, copy=True)
         self.step, self.stale, self.best_mae, skipped = saved["counters"]
         self.skipped.fill_(skipped)
         self.history = saved["history"]

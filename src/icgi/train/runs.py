@@ -18,6 +18,7 @@ from icgi.train import evaluate
 from icgi.train.config import TrainConfig, load
 from icgi.train.examples import Examples, Recipe, made, of_sources, workers
 from icgi.train.loop import Report, Result, Tick, run_task
+from icgi.train.parallel import first_process, own_device
 from icgi.train.presets import PRESETS, RATES
 from icgi.train.task import Task
 
@@ -76,7 +77,7 @@ def run(
     """
     began = time.perf_counter()
     config = changed(config, limits)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = own_device()
     first = None if start is None else load_weights(start)
     if first is not None and first.config != config.settings:
         raise CheckpointError(f"{start} holds a network of other sizes than this run trains")
@@ -85,6 +86,8 @@ def run(
         left = limits.total - (time.perf_counter() - began) - RESERVE
         task.config = dataclasses.replace(config, seconds=max(left, 1.0))
     result = run_task(task, out, report, first, tick)
+    if not first_process():
+        return result, {}
     finish(task, result.network)
     save_weights(out / "weights.safetensors", result.network)
     table = measure(result.network, task.validation, tests, say)
