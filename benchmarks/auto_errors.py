@@ -2,15 +2,16 @@
 
     ICGI_STUDY=… python benchmarks/auto_errors.py run --set dev [--minutes 5] [--first 0]
     ICGI_STUDY=… python benchmarks/auto_errors.py fit           factors for portfolio/doubt.py
-    ICGI_STUDY=… python benchmarks/auto_errors.py judge --set held    one line per answer
-    python benchmarks/auto_errors.py                            tables from the lines
+    ICGI_STUDY=… python benchmarks/auto_errors.py judge --set dev     one line per answer
+    python benchmarks/auto_errors.py                            the table of docs/engines/auto.md
 
 Models that are too large for dense tables within `ttve` and small enough for an exact reference;
 each is answered a few times, by approximations only, with 0.15 to 2 seconds. `run` keeps all that
 the routes found in ICGI_STUDY, a folder of your choice. `judge` combines it again, with the factors
 in place and without them, so that a change of the rule needs no new run; its lines go to
-benchmarks/results/auto_errors.jsonl. Models of both sets have seeds of their own, and six families
-are in the held-out set only.
+benchmarks/results/auto_errors.jsonl. Of the development set every family is judged by factors that
+were fitted on the others. Models of both sets have seeds of their own, and six families are in the
+held-out set only.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from icgi.portfolio.approximate import approximations
 from icgi.portfolio.combine import Route, combine
 
 LINES = Path(__file__).parent / "results" / "auto_errors.jsonl"
+PAGE = Path(__file__).parent.parent / "docs" / "engines" / "auto.md"
 ALIKE = (
     "large grid", "large er", "large sk", "large ea3d", "large potts", "large factor", "large csp",
     "torus", "er wide",
@@ -48,10 +50,11 @@ ELSEWHERE = ("ba", "ws", "cold", "wide", "tight", "larger")  # held out altogeth
 SETS = {"dev": ALIKE, "held": ALIKE + ELSEWHERE}
 SECONDS = (0.15, 2.0)
 REPEATED = 3
+FEWEST = 10  # answers of a row of the table
 Z, WRONG, LEVEL = 1.645, 0.05, 0.9
 ROUNDING = 1e-6  # of answers kept in single precision
 RIDGE = 0.03  # of factors, in units of the residual
-SAMPLED = 40  # variables of an answer that the regression sees
+SAMPLED = 20  # variables of an answer that the regression sees
 
 
 def draw(family: str, rng: Generator) -> icgi.FactorGraph:
@@ -135,11 +138,11 @@ def studies(which: str) -> list[dict]:
     return [each for each in loaded if each is not None]
 
 
-def fit(options: argparse.Namespace) -> None:
-    """Nine-of-ten quantile of log errors given the features; every answer counts the same."""
+def learnt(all_studies: list[dict]) -> dict[str, list]:
+    """Families, features and errors of the answers of each kind."""
     rows: dict[str, list] = defaultdict(list)
     rng = np.random.default_rng(0)
-    for each in studies("dev"):
+    for each in all_studies:
         strength, seen = bonds(each["model"]), set()
         for found in (f for run in each["runs"] for step in run["steps"] for f in step):
             answer, digest = answer_of(found), hash(found["probs"].tobytes())
@@ -150,19 +153,28 @@ def fit(options: argparse.Namespace) -> None:
             gap = np.abs(answer.probs - each["truth"]).max(1)
             some = rng.permutation(len(gap))[:SAMPLED]
             rows[of].append((each["family"], doubt.features(of, answer, strength)[some], gap[some]))
-    for of, found in sorted(rows.items()):
-        x = np.concatenate([f for _, f, _ in found])
-        gap = np.concatenate([g for *_, g in found])
+    return rows
+
+
+def fit(options: argparse.Namespace) -> None:
+    """Factors of every kind, and the share of the errors of each family within the band."""
+    for of, found in sorted(learnt(studies("dev")).items()):
+        factors, x, gap = fitted(found)
         answers = Counter(family for family, *_ in found)
-        weight = np.concatenate(
-            [np.full(len(g), len(g) ** -1.0 * answers[f] ** -0.5) for f, _, g in found]
-        )
-        y = np.log(np.maximum(gap, ROUNDING) / Z)
-        factors = quantile(x, y, weight, LEVEL)
         print(f'    "{of}": ({", ".join(f"{a:.3f}" for a in factors)}),  # {len(found)} answers')
         held = gap <= Z * np.exp(x @ factors) + ROUNDING
         family = np.concatenate([np.full(len(g), f, object) for f, _, g in found])
         print("   #", *(f"{f} {held[family == f].mean():.2f}" for f in sorted(answers)))
+
+
+def fitted(found: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Nine-of-ten quantile of log errors given the features; every answer counts the same."""
+    x = np.concatenate([f for _, f, _ in found])
+    gap = np.concatenate([g for *_, g in found])
+    answers = Counter(family for family, *_ in found)
+    weight = [np.full(len(g), len(g) ** -1.0 * answers[f] ** -0.5) for f, _, g in found]
+    y = np.log(np.maximum(gap, ROUNDING) / Z)
+    return quantile(x, y, np.concatenate(weight), LEVEL), x, gap
 
 
 def quantile(x: np.ndarray, y: np.ndarray, weight: np.ndarray, level: float) -> np.ndarray:
@@ -176,7 +188,7 @@ def quantile(x: np.ndarray, y: np.ndarray, weight: np.ndarray, level: float) -> 
     ridge = RIDGE * np.eye(x.shape[1])[1:]
     low = y <= np.log(ROUNDING / Z) + 1e-9
     a = np.zeros(x.shape[1])
-    for step in 10.0 ** np.linspace(0.5, -2, 40):
+    for step in 10.0 ** np.linspace(0.5, -2, 25):
         gap = y - x @ a
         w = weight * np.where(gap > 0, level, 1 - level) / np.maximum(np.abs(gap), step)
         w = np.where(low & (gap > 0), 0.0, w)
@@ -188,27 +200,44 @@ def quantile(x: np.ndarray, y: np.ndarray, weight: np.ndarray, level: float) -> 
 
 
 def judge(options: argparse.Namespace) -> None:
-    """Combine the last word of every run again, without and with the regression."""
-    lines = [x for x in known() if x["set"] != options.set]
-    for each in studies(options.set):
-        strength = bonds(each["model"])
-        for run in each["runs"]:
-            if not run["steps"]:
-                continue
-            answers = [(f["name"], answer_of(f)) for f in run["steps"][-1]]
-            plain = combine([Route(name, answer) for name, answer in answers])
-            told = combine(
-                [Route(name, a, doubt.told_error(name, a, strength)) for name, a in answers]
-            )
-            if told.status is Status.EXACT:
-                continue
-            line = {"set": options.set, "family": each["family"], "name": each["name"],
-                    "seconds": round(run["seconds"], 3)}  # fmt: skip
-            for word, made in (("before", plain), ("now", told)):
-                line[word] = compared(made, each["truth"])
-            lines.append(line)
+    """Combine the last word of every run again, without and with the regression.
+
+    Of the development set every family is judged by factors that were fitted on the others.
+    """
+    found = studies(options.set)
+    rows = learnt(found) if options.set == "dev" else {}
+    usual, lines = doubt.FACTORS, [x for x in known() if x["set"] != options.set]
+    for family in dict.fromkeys(each["family"] for each in found):
+        if rows:
+            others = {of: [x for x in each if x[0] != family] for of, each in rows.items()}
+            fresh = {of: tuple(fitted(each)[0]) for of, each in others.items()}
+            doubt.FACTORS = {**usual, **fresh}
+        for each in found:
+            if each["family"] == family:
+                lines += judged(each, options.set)
+    doubt.FACTORS = usual
     LINES.write_text("".join(json.dumps(x) + "\n" for x in lines))
     show()
+
+
+def judged(each: dict, which: str) -> list[dict]:
+    lines, strength = [], bonds(each["model"])
+    for run in each["runs"]:
+        if not run["steps"]:
+            continue
+        answers = [(f["name"], answer_of(f)) for f in run["steps"][-1]]
+        plain = combine([Route(name, answer) for name, answer in answers])
+        informed = combine(
+            [Route(name, a, doubt.told_error(name, a, strength)) for name, a in answers]
+        )
+        if informed.status is Status.EXACT:
+            continue
+        line = {"set": which, "family": each["family"], "name": each["name"],
+                "seconds": round(run["seconds"], 3)}  # fmt: skip
+        for word, made in (("before", plain), ("now", informed)):
+            line[word] = compared(made, each["truth"])
+        lines.append(line)
+    return lines
 
 
 def compared(made, truth: np.ndarray) -> dict:
@@ -229,19 +258,29 @@ def known() -> list[dict]:
 
 
 def show() -> None:
-    """Tables: how well the stated error ranks, covers and warns, before and now."""
-    head = ("set", "family", "answers", "", "error", "expected", "rank", "within", "covered",
+    """Table: how well the stated error ranks, covers and warns, before and now."""
+    head = ("models", "answers", "", "error", "expected", "off by", "rank", "within", "covered",
             "trusted", "wrong", "right", "doubted", "width")  # fmt: skip
-    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    text = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for which in SETS:
         lines = [x for x in known() if x["set"] == which]
-        groups = [(f, [x for x in lines if x["family"] == f]) for f in SETS[which]]
-        groups += [("all", lines)]
+        names = sorted({x["family"] for x in lines})
+        groups = [(f, [x for x in lines if x["family"] == f]) for f in names]
+        groups += [("**all**", lines)]
         if which == "held":
             groups.append(("other families", [x for x in lines if x["family"] in ELSEWHERE]))
         for family, group in groups:
-            for word in ("before", "now") if group else ():
-                print("| " + " | ".join([which, family, str(len(group)), *row(group, word)]) + " |")
+            for word in ("before", "now") if len(group) >= FEWEST else ():
+                fresh = ", fresh" if which == "held" else ""
+                text.append(
+                    f"| {family}{fresh} | "
+                    + " | ".join([str(len(group)), *row(group, word)])
+                    + " |"
+                )
+    page = PAGE.read_text()
+    begin, end = (page.index(f"<!-- {mark} -->") for mark in ("short", "end of short"))
+    PAGE.write_text(page[:begin] + "\n".join(["<!-- short -->", "", *text, "", page[end:]]))
+    print("\n".join(text))
 
 
 def row(group: list[dict], word: str) -> list[str]:
@@ -249,11 +288,11 @@ def row(group: list[dict], word: str) -> list[str]:
     error, expected = (np.array([x[key] for x in each]) for key in ("error", "expected"))
     trusted = np.array([x["status"] == "converged" for x in each])
     right = error <= 0.01
-    ours, best = width(each, "median", "score"), width(each, None, "most")
     return [
         word,
         f"{error.mean():.4f}",
         f"{expected.mean():.4f}",
+        f"{np.exp(np.mean(np.abs(np.log(at_least(expected) / at_least(error))))):.1f}",
         f"{rank_correlation(error + 1e-12 * expected, expected):.2f}" if len(each) > 2 else "–",
         f"{np.median([x['rank'] for x in each]):.2f}",
         f"{np.mean([x['covered'] for x in each]):.2f}",
@@ -261,19 +300,26 @@ def row(group: list[dict], word: str) -> list[str]:
         str((trusted & (error > WRONG)).sum()),
         str(right.sum()),
         str((right & ~trusted).sum()),
-        f"{ours / best:.1f}" if best > 0 else "–",
+        f"{width(each):.1f}",
     ]
 
 
-def width(each: list[dict], scale: str | None, score: str) -> float:
-    """Median half-width of conformal bands at 90 %, by one factor for all answers of a group.
+def at_least(values: np.ndarray) -> np.ndarray:
+    return np.maximum(values, ROUNDING)
 
-    Without a scale of its own an answer has that of its true mean error: the best possible.
+
+def width(each: list[dict]) -> float:
+    """Geometric mean over answers: conformal bands, over those of the true mean error as scale.
+
+    Half-widths at 90 %, each with one factor for all answers of a group; the latter are the
+    narrowest that a scale for every answer gives.
     """
-    scales = np.array([max(x["error"], ROUNDING) if scale is None else x[scale] for x in each])
-    scores = np.array([x[score] for x in each])
-    scores = scores / scales if scale is None else scores
-    return float(np.quantile(scores, 0.9, method="higher") * np.median(scales))
+    error, most, median, score = (
+        np.array([x[key] for x in each]) for key in ("error", "most", "median", "score")
+    )
+    ours = np.quantile(score, 0.9, method="higher") * median
+    best = np.quantile(most / at_least(error), 0.9, method="higher") * at_least(error)
+    return float(np.exp(np.mean(np.log(np.minimum(ours, 1.0) / np.minimum(best, 1.0)))))
 
 
 def main() -> None:
