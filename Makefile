@@ -11,6 +11,7 @@ $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	-$(BIN)/icgi warm  # what it misses is compiled when it is first asked for
 	touch $(STAMP)
 
 demo: $(STAMP)  ## the five-minute tour
@@ -35,6 +36,7 @@ format: $(STAMP)
 bench: $(STAMP)  ## exact answers and speed against peers; set ICGI_DATA to the instances
 	$(BIN)/python benchmarks/golden.py
 	$(BIN)/python benchmarks/exact.py
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/parsing.py
 	$(BIN)/python benchmarks/classical.py
 	$(BIN)/python benchmarks/sampling.py

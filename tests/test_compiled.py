@@ -104,3 +104,47 @@ def test_code_that_nobody_loads_is_removed_after_a_month(tmp_path: Path) -> None
     kernels.remove_unused(tmp_path)
     assert not old.exists()
     assert new.exists()
+
+
+SMALL = """
+import sys
+from icgi import kernels
+count = [0]
+def say(): count[0] += 1
+kernels.when_compiling(say)
+import icgi
+model = icgi.load(sys.argv[1])
+first = icgi.marginals(model, {0: 1})
+compiled = count[0]
+kernels.never_interpret()
+second = icgi.marginals(model, {0: 1})
+apart = abs(first.probs - second.probs).max()
+print(compiled, count[0] > 0, apart < 1e-14, abs(first.log_z - second.log_z) < 1e-12)
+print(type(first.stats["width"]) is type(second.stats["width"]))
+"""
+
+
+def test_a_small_question_is_interpreted_where_nothing_is_compiled(tmp_path: Path) -> None:
+    lines = ["MARKOV", "4", "2 3 2 2", "3", "2 0 1", "3 1 2 3", "1 2"]
+    lines += ["6", "0.1 0.2 0.3 1e-3 2 1.5", "12", " ".join(map(str, range(1, 13))), "2", "0.3 0.7"]
+    model = tmp_path / "small.uai"
+    model.write_text("\n".join(lines) + "\n")
+    environment = {**os.environ, "ICGI_CACHE": str(tmp_path / "cache"), "ICGI_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SMALL, str(model)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["0", "True", "True", "True", "True"], done.stderr
+
+
+def test_much_to_do_is_compiled(package: Path, tmp_path: Path) -> None:
+    few, many = (
+        ASK.replace("print(", f"with kernels.brief({steps}): print(") for steps in (10, 1e9)
+    )
+    environment = os.environ.get("ICGI_INTERPRET")
+    try:
+        os.environ["ICGI_INTERPRET"] = "1"
+        assert run(package, tmp_path / "cache", few) == "6 loaded"  # not compiled: interpreted
+        assert run(package, tmp_path / "cache", many) == "6 compiled"
+    finally:
+        os.environ["ICGI_INTERPRET"] = environment or "0"

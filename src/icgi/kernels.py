@@ -4,6 +4,9 @@ numba's own cache looks at the file of a function only, although the functions a
 other files are compiled into it. Here a kernel's place in the cache is a hash of its file and of
 all files of the package that this one imports, directly or not; of numba's version; and of the
 processor. Where no folder can be written, kernels are kept in memory.
+
+A kernel is plain Python, too. Where it was never compiled and there is little to do (`brief`), it
+is interpreted: that takes milliseconds where compiling would take seconds.
 """
 
 import contextlib
@@ -13,18 +16,23 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
 import numba
+import numpy as np
 from numba.core import caching, event
+from numba.core.registry import CPUDispatcher
 
 from icgi import clock
 
 PACKAGE = Path(__file__).parent
+MOST_STEPS = 1e6  # of an interpreted kernel's innermost loop: some tenths of a second
+MOST_SECONDS = 2.0  # of interpreted kernels in one process; then compiling is cheaper
 UNUSED_DAYS = 30  # after which the compiled code of other versions is removed
 
 _IMPORT = re.compile(
@@ -32,16 +40,97 @@ _IMPORT = re.compile(
 )
 
 
-def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def kernel(
+    function: Callable[..., Any] | None = None,
+    /,
+    python: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Any:
     """Compile a function when it is first called, without holding the interpreter's lock.
 
-    Options are those of `numba.njit`.
+    Options are those of `numba.njit`; `python` does the same where the function itself consists of
+    machine instructions and cannot be interpreted.
     """
     if function is None:
-        return lambda made: kernel(made, **options)
+        return lambda made: kernel(made, python=python, **options)
     compiled = numba.njit(nogil=True, **options)(function)
+    if not isinstance(compiled, CPUDispatcher):  # numba is switched off
+        return python or function
     compiled._cache = _stored(function)
+    compiled.__class__ = _Kernel
+    compiled.python = python or function
     return compiled
+
+
+@contextlib.contextmanager
+def brief(steps: float) -> Iterator[None]:
+    """Within it kernels that were never compiled are interpreted, if they have little to do.
+
+    Parameters
+    ----------
+    steps
+        How often their innermost loops will run, about.
+    """
+    if steps > MOST_STEPS or not _interpreting.allowed:
+        yield
+        return
+    token = _in_brief.set(max(_in_brief.get(), _YES))
+    try:
+        yield
+    finally:
+        _in_brief.reset(token)
+
+
+def never_interpret() -> None:
+    """Compile every kernel from now on, however little there is to do."""
+    _interpreting.allowed = False
+
+
+class _Interpreting:
+    """How long kernels have been interpreted in this process, and whether they may be."""
+
+    allowed = os.environ.get("ICGI_INTERPRET", "1") != "0"
+    seconds = 0.0
+
+
+_interpreting = _Interpreting()
+_NOT, _YES, _INSIDE = range(3)  # an interpreted kernel
+_in_brief: ContextVar[int] = ContextVar("brief", default=_NOT)
+
+
+class _Kernel(CPUDispatcher):  # type: ignore[misc]
+    """A kernel that has not been asked for yet; from its first compiled call, numba's own class."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        where = _in_brief.get()
+        if where == _INSIDE:  # all of it: compiled code would return other kinds of numbers
+            return self.python(*arguments)
+        if where == _NOT or not _interpreting.allowed or self.overloads or _on_disk(self):
+            self.__class__ = CPUDispatcher
+            return self(*arguments)
+        began = time.perf_counter()
+        token = _in_brief.set(_INSIDE)
+        try:
+            with np.errstate(all="ignore"):  # words wrap around, as they do when compiled
+                return _plain(self.python(*arguments))
+        finally:
+            _in_brief.reset(token)
+            _interpreting.seconds += time.perf_counter() - began
+            if _interpreting.seconds > MOST_SECONDS:
+                _interpreting.allowed = False
+
+
+def _plain(found: Any) -> Any:
+    """Result with Python's own numbers, as compiled code returns them."""
+    if isinstance(found, tuple):
+        return tuple([_plain(each) for each in found])
+    return found.item() if isinstance(found, np.generic) else found
+
+
+def _on_disk(compiled: Any) -> bool:
+    """Whether any form of a kernel lies compiled on the disk."""
+    file = getattr(compiled._cache, "_cache_file", None)
+    return file is not None and Path(file._index_path).exists()
 
 
 def cache_folder() -> Path:

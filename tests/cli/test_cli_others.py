@@ -40,6 +40,7 @@ VERBS = {
     "generate": "--output --count --list --seed --json --quiet",
     "demo": "--folder",
     "uai": "--engine --seed INF_TIME INF_MEMORY",
+    "warm": "--processes --quiet",
 }
 
 

@@ -27,6 +27,7 @@ from icgi.cli import (
     serve,
     train,
     uai,
+    warm,
 )
 from icgi.cli.failures import EXIT_CODES, INTERRUPTED, Verbs
 
@@ -58,7 +59,7 @@ def _version(
 
 VERBS = (
     marginals, batch, bench, mpe, sample, explain, scan, info, check, convert, engines, generate,
-    label, calibrate, data, train, report, serve, demo, uai,
+    label, calibrate, data, train, report, serve, demo, uai, warm,
 )  # fmt: skip
 for verb in VERBS:
     app.command(verb.__name__.rpartition(".")[2], epilog=EXIT_CODES)(verb.run)

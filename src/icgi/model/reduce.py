@@ -8,7 +8,7 @@ from operator import attrgetter
 import numpy as np
 
 from icgi.errors import EvidenceError
-from icgi.kernels import kernel
+from icgi.kernels import brief, kernel
 from icgi.model.graph import (
     BoolArray,
     FactorGraph,
@@ -59,7 +59,8 @@ def propagate(model: FactorGraph, alive: BoolArray) -> BoolArray:
     if not np.isneginf(w.values).any():
         return alive
     kept = alive.copy()
-    emptied = _propagate(w.cards, w.scope_start, w.scope, w.table_start, w.values, kept)
+    with brief(30 * len(w.values)):
+        emptied = _propagate(w.cards, w.scope_start, w.scope, w.table_start, w.values, kept)
     if emptied >= 0:
         raise EvidenceError(
             f"no configuration has non-zero probability: variable {variable_name(model, emptied)} "
@@ -78,7 +79,8 @@ def restrict(model: FactorGraph, alive: BoolArray) -> FactorGraph:
         return model
     w = wiring(model)
     free = cards > 1
-    lengths, sizes = _restricted_sizes(w.scope_start, w.scope, cards, free)
+    with brief(8 * len(w.scope)):
+        lengths, sizes = _restricted_sizes(w.scope_start, w.scope, cards, free)
     keep = np.flatnonzero(lengths)
     constant = np.flatnonzero(lengths == 0)
     order = np.concatenate([keep, constant[:1]])
@@ -87,10 +89,11 @@ def restrict(model: FactorGraph, alive: BoolArray) -> FactorGraph:
     scope = np.empty(scope_start[-1], np.int64)
     values = np.empty(table_start[-1])
     states, first = _kept_states(alive)
-    _restrict(
-        w.scope_start, w.scope, w.table_start, w.values, w.cards,
-        order, cards, states, first, scope_start, scope, table_start, values,
-    )  # fmt: skip
+    with brief(10 * len(values)):
+        _restrict(
+            w.scope_start, w.scope, w.table_start, w.values, w.cards,
+            order, cards, states, first, scope_start, scope, table_start, values,
+        )  # fmt: skip
     if len(constant) > 1:
         values[-1] += _constants(w, constant[1:], states, first)
     reduced = unwire(Wiring(cards, scope_start, scope, table_start, values), model)

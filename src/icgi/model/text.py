@@ -215,7 +215,7 @@ def _rounded(w, q):  # type: ignore[no-untyped-def]
         exponent += 1
     if exponent < 1 or exponent > 2046:
         return -1.0
-    return math.ldexp(np.float64(mantissa), exponent - 1075)
+    return math.ldexp(np.float64(mantissa), int(exponent) - 1075)
 
 
 @kernel

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icgi.errors import EvidenceError, ModelFormatError
+from icgi.kernels import brief
 from icgi.model.formats.files import AnyPath, read_bytes, write_text
 from icgi.model.graph import LARGEST_DENSE, FactorGraph, FloatArray, IntArray, starts
 from icgi.model.text import count_words, next_word, scopes, tables, whole_numbers
@@ -185,10 +186,11 @@ def parse_model(data: bytes, where: str) -> FactorGraph:
 
     In a table the last variable of the scope changes fastest. All tables are views of one array.
     """
-    source = _source(data.removeprefix(_BOM), where)
-    cards, position = _read_cards(source, _read_header(source))
-    scope_start, scope, sizes, position = _read_scopes(source, position, cards)
-    values = _read_tables(source, position, cards, (scope_start, scope), sizes)
+    with brief(4 * len(data)):
+        source = _source(data.removeprefix(_BOM), where)
+        cards, position = _read_cards(source, _read_header(source))
+        scope_start, scope, sizes, position = _read_scopes(source, position, cards)
+        values = _read_tables(source, position, cards, (scope_start, scope), sizes)
     # every number was checked while it was read
     return unwire(Wiring(cards, scope_start, scope, starts(sizes), values))
 

@@ -187,7 +187,7 @@ def bit(i):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _count_bits(typing: Any, word: Any) -> Any:
+def _ctpop(typing: Any, word: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
 
@@ -195,8 +195,18 @@ def _count_bits(typing: Any, word: Any) -> Any:
 
 
 @intrinsic
-def _lowest_bit(typing: Any, word: Any) -> Any:
+def _cttz(typing: Any, word: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, False))
 
     return types.int64(types.uint64), generate
+
+
+@kernel(python=lambda word: int(word).bit_count())
+def _count_bits(word):  # type: ignore[no-untyped-def]
+    return _ctpop(word)
+
+
+@kernel(python=lambda word: (int(word) & -int(word)).bit_length() - 1)
+def _lowest_bit(word):  # type: ignore[no-untyped-def]
+    return _cttz(word)
