@@ -48,10 +48,12 @@ def parse_engine(text: str) -> Engine:
     """Engine from its text form, `lbp:damping=0.5,schedule=residual` or `icgi:fast`."""
     name, _, rest = text.partition(":")
     make = engine_class(name)
+    if not rest:
+        return make(**_network(name, make))
     known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(make)
-    # engines that differ by a network only: their name says which, no option does
-    settings: dict[str, object] = {"network": name} if known.pop("network", None) else {}
+    settings = _network(name, make)
+    known = {key: field for key, field in known.items() if key not in settings}
     for item in filter(None, rest.split(",")):
         key, equals, value = item.partition("=")
         if not equals:
@@ -60,6 +62,12 @@ def parse_engine(text: str) -> Engine:
             raise IcgiError(_unknown_option(name, key if equals else item, known))
         settings[key] = _convert(name, key, value, hints[key])
     return make(**settings)
+
+
+def _network(name: str, make: Callable[..., Engine]) -> dict[str, object]:
+    """Setting of engines that differ by a network only: their name says which, no option does."""
+    fields = dataclasses.fields(make)  # type: ignore[arg-type]
+    return {"network": name} if any(field.name == "network" for field in fields) else {}
 
 
 def _unknown_option(engine: str, key: str, known: Iterable[str]) -> str:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import zoo
-from icgi.engines import ENGINES
-from icgi.errors import BudgetError, EvidenceError
+from icgi.engines import ENGINES, parse_engine
+from icgi.errors import BudgetError, EvidenceError, IcgiError
 from icgi.exact.enumeration import Enumerate
-from icgi.exact.forecast import forecast
+from icgi.exact.forecast import along, forecast
 from icgi.exact.junction_tree import AlongForecast, AlongOrder, JunctionTree, solve
+from icgi.exact.sweeps import THREADED
 from icgi.exact.tree import LARGE, plan
 from icgi.inference import Budget, Status
 from icgi.model.graph import FactorGraph
@@ -129,6 +130,46 @@ def test_swept_blocks_equal_formed_cliques(card: int, size: tuple[int, int]) -> 
     for other in (solve(model, wide, Budget()), solve(model, wide, Budget(), "log")):
         assert_allclose(swept.probs, other.probs, atol=1e-11)
         assert swept.log_z == pytest.approx(other.log_z, rel=1e-12)
+
+
+def shared_separators(rng: np.random.Generator) -> FactorGraph:
+    """Hidden variables over the same ten others, and two that see a part of them only."""
+    cards = [3] * 10 + [2] * 5
+    scopes = [(*range(10), h) for h in (10, 11, 12)] + [(0, 1, 2, 3, 13), (0, 5, 14)]
+    return zoo.random_model(rng, cards, tuple(scopes), zeros=0.01)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_children_of_one_separator_share_their_sums(threads: int) -> None:
+    model = shared_separators(np.random.default_rng(3))
+    order = cost(model, np.array([10, 11, 12, 13, 14, *range(10)]))
+    made = plan(model, order.variables)
+    assert made.largest_clique > LARGE
+    found = JunctionTree(threads=threads).along(along(model, order))(
+        model, Budget(), np.random.default_rng(0)
+    )
+    exact = solve(model, order, Budget(), "log")
+    assert_allclose(found.probs, exact.probs, atol=1e-12)
+    assert found.log_z == pytest.approx(exact.log_z, rel=1e-12)
+    assert made.scratch_entries < 3**10  # three messages of so many entries need no room for sums
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    model = grid(6, 19, seed=4, card=2)
+    wide = cost(model, np.arange(6 * 19).reshape(6, 19).ravel())
+    ahead = along(model, wide)
+    assert plan(model, wide.variables).largest_clique > THREADED
+    one, two = (
+        JunctionTree(threads=threads).along(ahead)(model, Budget(), np.random.default_rng(0))
+        for threads in (1, 2)
+    )
+    assert one.log_z == two.log_z
+    assert (one.probs == two.probs).all()
+
+
+def test_no_threads_are_refused() -> None:
+    with pytest.raises(IcgiError, match="threads=0"):
+        parse_engine("jt:threads=0")
 
 
 def test_numbers_beyond_the_range_of_floats() -> None:

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.errors import BudgetError
+from icgi.exact.axes import HALVES
 from icgi.exact.tree import LARGE, Plan, plan
 from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, cost, find_order
+from icgi.model.wiring import entries_of
 from icgi.units import readable_bytes, readable_seconds
 
 if TYPE_CHECKING:
@@ -58,7 +60,10 @@ class Forecast:
     @property
     def logarithms(self) -> "Forecast":
         """Same along logarithms, which form the largest clique."""
-        extra = 0 if self.plan is None else 8 * self.plan.largest_clique
+        extra = 0
+        if self.plan is not None:
+            sums = int(self.plan.tree.size.max(initial=1))  # and the largest terms of as many
+            extra = 8 * (self.plan.largest_clique + 2 * sums)
         return replace(self, table_bytes=self.table_bytes + extra)
 
     def fits(self, budget: Budget) -> bool:
@@ -107,7 +112,7 @@ def forecast(
 
 def along(model: FactorGraph, order: Order) -> Forecast:
     """Cost of exact inference along an order whose own cost is known."""
-    entries = sum(table.size for table in model.log_tables)
+    entries = entries_of(model)
     overhead = model.n_factors * SECONDS_PER_FACTOR + entries / VALUES_PER_SECOND
     if not order.message_entries < PLANNED:  # the plan itself would be large, and cannot help
         work = 2.0 * 2.0**order.log2_entries if order.log2_entries < 1000 else math.inf
@@ -133,14 +138,13 @@ def bytes_needed(model: FactorGraph, made: Plan) -> float:
     """Peak of what `junction_tree.solve` holds at once.
 
     Filling the store needs the factors twice; the passes need the store, the sums of two halves,
-    and either a small clique or the patterns of a block. Marginals are held twice: by time and by
-    number.
+    and either a small clique or what two halves know of a block. Marginals are held twice: by time
+    and by number.
     """
     tree = made.tree
-    factors = sum(table.size for table in model.log_tables)
-    blocks = int(np.diff(tree.op_start).max(initial=0)) * max(512, model.max_states)
+    factors = entries_of(model)
     formed = max(LARGE, model.max_states)
-    passes = made.store_entries + 2 * made.scratch_entries + max(formed, blocks)
+    passes = made.store_entries + HALVES * made.scratch_entries + max(formed, made.sweep_entries)
     marginals = 2 * model.n_variables * max(model.max_states, 1)
     layout = sum(array.nbytes for array in tree) + made.time.nbytes + made.factor_data.nbytes
     return float(8 * (max(passes, 2 * factors) + marginals) + layout)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -12,19 +12,26 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from icgi.arrays import ManyMarginals, PairwiseBatch
-from icgi.errors import BudgetError, EvidenceError
+from icgi.errors import BudgetError, EvidenceError, IcgiError
 from icgi.exact import logpasses, passes
+from icgi.exact.axes import HALVES
 from icgi.exact.forecast import Forecast, along, forecast, recosted
 from icgi.exact.joints import exact_joints
+from icgi.exact.sweeps import (
+    THREADED,
+    finish_distribute,
+    sweep_collect,
+    sweep_distribute,
+)
 from icgi.exact.tree import LARGE, Plan, fill_store, plan
 from icgi.inference import Budget, JointTables, Marginals, Scope, Status
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray
+from icgi.kernels import brief
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ordering import Order
 from icgi.units import readable_seconds
 
-THREADED = 2**17  # cliques above this many entries are cut in two halves, one per thread
 Stop = NDArray[np.uint8]
-HALVES = 2  # always two, whatever the machine, so that answers do not depend on it
+STEPS_PER_ENTRY = 8.0  # of a clique, in the innermost loops of both passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,11 @@ class JunctionTree:
 
     search_share: float = 0.1  # SEARCH_SHARE of the budget's seconds, for the search of an order
     arithmetic: Literal["auto", "linear", "log"] = "auto"
+    threads: int = 2  # of the passes; the largest cliques are cut in two halves, whatever is given
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise IcgiError(f"jt:threads={self.threads} is no number of threads; give 1 or 2")
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Search an order, check memory and time, then collect and distribute."""
@@ -50,7 +62,7 @@ class JunctionTree:
 
     def along(self, ahead: Forecast) -> "AlongForecast":
         """Same engine for the model of a forecast, without another search."""
-        return AlongForecast(ahead, self.arithmetic)
+        return AlongForecast(ahead, self.arithmetic, self.threads)
 
     def arrays(
         self, batch: PairwiseBatch, budget: Budget, rng: Generator, threads: int | None = None
@@ -74,7 +86,8 @@ class JunctionTree:
 
     def prepared(self, model: FactorGraph, budget: Budget, rng: Generator) -> "AlongOrder":
         """Same engine with the order searched once, for many evidences on one model."""
-        return AlongOrder(self.forecast(model, budget, rng).order, self.arithmetic)
+        order = self.forecast(model, budget, rng).order
+        return AlongOrder(order, self.arithmetic, self.threads)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,10 +96,11 @@ class AlongForecast:
 
     ahead: Forecast
     arithmetic: Literal["auto", "linear", "log"] = "auto"
+    threads: int = 2
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Collect and distribute, unless the forecast exceeds the budget."""
-        return run(model, self.ahead, budget, self.arithmetic)
+        return run(model, self.ahead, budget, self.arithmetic, self.threads)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,12 +109,13 @@ class AlongOrder:
 
     order: Order
     arithmetic: Literal["auto", "linear", "log"] = "auto"
+    threads: int = 2
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Collect and distribute; the cost is that of the order on this (conditioned) model."""
         deadline = budget.deadline()
         ahead = recosted(model, self.order)
-        return run(model, ahead, budget.until(deadline), self.arithmetic)
+        return run(model, ahead, budget.until(deadline), self.arithmetic, self.threads)
 
     def joints(
         self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
@@ -116,13 +131,19 @@ def solve(model: FactorGraph, order: Order, budget: Budget, arithmetic: str = "a
     return run(model, ahead, budget.until(deadline), arithmetic)
 
 
-def run(model: FactorGraph, ahead: Forecast, budget: Budget, arithmetic: str = "auto") -> Marginals:
+def run(
+    model: FactorGraph,
+    ahead: Forecast,
+    budget: Budget,
+    arithmetic: str = "auto",
+    threads: int = 2,
+) -> Marginals:
     """Exact marginals as forecast; `BudgetError` where that is beyond the budget."""
     ahead.refuse_beyond(budget)
     deadline = budget.deadline()
     made = ahead.plan or plan(model, ahead.order.variables)
     with deadline.flag() as stop:
-        found = None if arithmetic == "log" else _linear(model, made, stop)
+        found = None if arithmetic == "log" else _linear(model, made, threads, stop)
         if found is None and arithmetic != "linear" and not stop[0]:
             ahead = ahead.logarithms
             ahead.refuse_beyond(replace(budget, seconds=math.inf))
@@ -152,110 +173,89 @@ def run(model: FactorGraph, ahead: Forecast, budget: Budget, arithmetic: str = "
     )
 
 
-def _linear(model: FactorGraph, made: Plan, stop: Stop) -> tuple[FloatArray, float] | None:
+def _linear(
+    model: FactorGraph, made: Plan, threads: int, stop: Stop
+) -> tuple[FloatArray, float] | None:
     """Run both passes in linear space; None where digits may have been lost, or stopped."""
     tree = made.tree
     store, shift = fill_store(model, made, log=False)
-    count = len(tree.nodes)
-    inverse, log_scale = np.ones(count), np.zeros(count)
     mass = np.zeros((model.n_variables, max(model.max_states, 1)))
-    scratch = np.empty((HALVES, made.scratch_entries))
-    large = (tree.clique > LARGE) & (tree.size > 1)  # a lone variable of many states is not swept
-    spans = _spans(large)
+    swept = (tree.clique > LARGE) & (tree.size > 1) & (tree.variable >= 0)  # see `tree.swept`
+    if swept.any():
+        log_z = _with_sweeps(made, np.flatnonzero(swept), store, mass, threads, stop)
+    else:
+        with brief(STEPS_PER_ENTRY * made.clique_entries):
+            log_z = passes.solve(tree, store, made.scratch_entries, mass, stop)
+    return None if math.isnan(log_z) else (mass, shift + log_z)
+
+
+def _with_sweeps(
+    made: Plan, swept: IntArray, store: FloatArray, mass: FloatArray, threads: int, stop: Stop
+) -> float:
+    """`passes.solve` where some cliques are too large to be formed; NaN likewise."""
+    tree, count = made.tree, len(made.tree.nodes)
+    inverse, log_scale = np.ones(count), np.zeros(count)
+    spans = _spans(swept.tolist(), count)
     with ThreadPoolExecutor(HALVES) as pool:
-        for first, last in spans:
-            if large[first]:
-                if not _collect_large(tree, first, store, inverse, log_scale, pool, stop):
-                    return None
-            elif not passes.collect_small(tree, first, last, store, inverse, log_scale, stop):
-                return None
-        _open_roots(made, store, inverse)
-        for first, last in reversed(spans):
-            if large[first]:
-                if not _distribute_large(tree, first, store, inverse, scratch, mass, pool, stop):
-                    return None
-            elif not passes.distribute_small(
-                tree, first, last, store, inverse, scratch[0], mass, stop
-            ):
-                return None
-    return mass, shift + float(log_scale.sum())
+        side_by_side = pool.map if threads > 1 else map
+        for first, last, large in spans:
+            if large:
+                parts = HALVES if tree.clique[first] > THREADED else 1
+                work = partial(sweep_collect, tree, first, store, inverse, parts, stop)
+                top = max(side_by_side(work, range(parts)) if parts > 1 else [work(0)])
+                done = passes.finish_collect(first, top, 0.0, inverse, log_scale)
+            else:
+                done = passes.collect(tree, first, last, store, inverse, log_scale, stop)
+            if not done or stop[0]:
+                return math.nan
+        passes.open_roots(tree, store, inverse)
+        scratch = np.empty((HALVES, made.scratch_entries))
+        for first, last, large in reversed(spans):
+            if large:
+                parts = HALVES if tree.clique[first] > THREADED else 1
+                masses = np.empty((parts, tree.clique[first] // tree.size[first]))
+                found = np.empty((parts, tree.op_start[first + 1] - tree.op_start[first], 2))
+                work = partial(
+                    sweep_distribute,
+                    tree,
+                    first,
+                    store,
+                    inverse,
+                    parts,
+                    scratch,
+                    masses,
+                    found,
+                    stop,
+                )
+                list(side_by_side(work, range(parts)) if parts > 1 else [work(0)])
+                done = not stop[0] and finish_distribute(
+                    tree, first, store, inverse, scratch, masses, found, mass
+                )
+            else:
+                done = passes.distribute(tree, first, last, store, inverse, scratch[0], mass, stop)
+            if not done:
+                return math.nan
+    return float(log_scale.sum())
 
 
-def _collect_large(tree, node, store, inverse, log_scale, pool, stop) -> bool:  # type: ignore[no-untyped-def]
-    ranges = _cut(passes.outer_blocks(tree, node), tree.clique[node])
-    run = lambda r: passes.sweep_collect(tree, node, store, inverse, *r, stop)  # noqa: E731
-    top = max(pool.map(run, ranges) if len(ranges) > 1 else map(run, ranges))
-    if stop[0] or not top > passes.TINY:
-        return False
-    inverse[node] = 1.0 / top
-    log_scale[node] = np.log(top)
-    return True
-
-
-def _distribute_large(tree, node, store, inverse, scratch, mass, pool, stop) -> bool:  # type: ignore[no-untyped-def]
-    ranges = _cut(passes.outer_blocks(tree, node), tree.clique[node])
-    parts = np.zeros((len(ranges), mass.shape[1]))
-
-    def run(part: int) -> None:
-        passes.sweep_distribute(
-            tree, node, store, inverse, *ranges[part], scratch[part], parts[part], stop
-        )
-
-    for _ in pool.map(run, range(len(ranges))) if len(ranges) > 1 else map(run, range(1)):
-        pass
-    if stop[0]:
-        return False
-    if len(ranges) > 1:
-        _add(scratch[0], scratch[1], _children_entries(tree, node))
-    total = parts.sum(0)
-    mass[tree.variable[node]] = total
-    return bool(total.sum() > passes.TINY) and passes.hand_down_all(
-        tree, node, scratch[0], store, inverse
-    )
-
-
-def _add(target: FloatArray, other: FloatArray, count: int) -> None:
-    np.add(target[:count], other[:count], out=target[:count])
-
-
-def _children_entries(tree, node) -> int:  # type: ignore[no-untyped-def]
-    children = tree.op_child[tree.op_start[node] : tree.op_start[node + 1]]
-    return int(tree.size[children[children >= 0]].sum())
-
-
-def _cut(blocks: int, entries: int) -> list[tuple[int, int]]:
-    if entries <= THREADED or blocks < HALVES:
-        return [(0, blocks)]
-    edges = [blocks * part // HALVES for part in range(HALVES + 1)]
-    return list(pairwise(edges))
-
-
-def _spans(large: BoolArray) -> list[tuple[int, int]]:
-    """Runs of small nodes, each handled by one compiled call; large nodes alone."""
+def _spans(swept: list[int], count: int) -> list[tuple[int, int, bool]]:
+    """Runs of nodes that one compiled call handles; nodes that are swept, alone."""
     spans, begin = [], 0
-    for node in np.flatnonzero(large).tolist():
+    for node in swept:
         if node > begin:
-            spans.append((begin, node))
-        spans.append((node, node + 1))
+            spans.append((begin, node, False))
+        spans.append((node, node + 1, True))
         begin = node + 1
-    if len(large) > begin:
-        spans.append((begin, len(large)))
+    if count > begin:
+        spans.append((begin, count, False))
     return spans
-
-
-def _open_roots(made: Plan, store: FloatArray, inverse: FloatArray) -> None:
-    """A root has no message from above: its scalar one is set to one."""
-    tree = made.tree
-    roots = np.flatnonzero((np.diff(tree.sep_start) == 0) & (tree.variable >= 0))
-    store[tree.message[roots]] = 1.0
-    inverse[roots] = 1.0
 
 
 def _logarithmic(model: FactorGraph, made: Plan, stop: Stop) -> tuple[FloatArray, float] | None:
     """Run both passes on logarithms: slower, for numbers beyond 10^±150; None if stopped."""
     store, shift = fill_store(model, made, log=True)
     mass = np.zeros((model.n_variables, max(model.max_states, 1)))
-    scratch = np.empty(made.scratch_entries)
+    scratch = np.empty(int(made.tree.size.max(initial=1)))
     log_z = logpasses.run(made.tree, store, scratch, made.largest_clique, mass, stop)
     if stop[0]:
         return None

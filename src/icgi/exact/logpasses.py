@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from icgi.exact.passes import _dims, _merge, _strides
+from icgi.exact.axes import MOST_AXES, dims_of, merge, strides_of
 from icgi.kernels import kernel
 
 
@@ -59,13 +59,13 @@ def _log_sum_into(target, buffer, dims, strides, k, shift):  # type: ignore[no-u
 
 @kernel
 def _sum_clique(tree, node, store, buffer, dims, strides, mdims, mstrides, stop):  # type: ignore[no-untyped-def]
-    m = _dims(tree, node, dims)
+    m = dims_of(tree, node, dims)
     buffer[: tree.clique[node]] = 0.0
     for o in range(tree.op_start[node], tree.op_start[node + 1]):
         if stop[0]:
             break
-        _strides(tree, node, o, strides)
-        k = _merge(dims, strides, m, mdims, mstrides)
+        strides_of(tree, node, o, strides)
+        k = merge(dims, strides, m, mdims, mstrides)
         _walk(buffer, store, tree.op_data[o], mdims, mstrides, k, True)
     return m
 
@@ -75,8 +75,8 @@ def run(tree, store, scratch, largest, mass, stop):  # type: ignore[no-untyped-d
     """Both passes; fills `mass` with marginals by elimination time and returns log Z."""
     buffer = np.empty(largest)
     shift = np.empty(max(1, len(scratch)))
-    dims, strides = np.empty(512, np.int64), np.empty(512, np.int64)
-    mdims, mstrides = np.empty(512, np.int64), np.empty(512, np.int64)
+    dims, strides = np.empty(MOST_AXES, np.int64), np.empty(MOST_AXES, np.int64)
+    mdims, mstrides = np.empty(MOST_AXES, np.int64), np.empty(MOST_AXES, np.int64)
     log_z = 0.0
     for node in tree.nodes:
         if stop[0]:
@@ -128,8 +128,8 @@ def run(tree, store, scratch, largest, mass, stop):  # type: ignore[no-untyped-d
                 continue
             count = tree.size[child]
             sums = scratch[:count]
-            _strides(tree, node, o, strides)
-            k = _merge(dims, strides, m, mdims, mstrides)
+            strides_of(tree, node, o, strides)
+            k = merge(dims, strides, m, mdims, mstrides)
             _log_sum_into(sums, buffer, mdims, mstrides, k, shift[:count])
             message = store[tree.message[child] : tree.message[child] + count]
             for j in range(count):

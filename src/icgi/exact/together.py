@@ -36,7 +36,7 @@ def together(
     mass, log_z = np.zeros((count, n, k)), np.empty(count)
     done = np.zeros(count, np.bool_)
     deadline = budget.deadline()
-    if int(made.tree.clique.max(initial=1)) <= LARGE:
+    if made.largest_clique <= LARGE:
         with deadline.flag() as stop, ThreadPoolExecutor(threads or os.cpu_count()) as pool:
             cuts = range(0, count, CHUNK)
             for _ in pool.map(
@@ -68,11 +68,9 @@ def _chunk(
     done: BoolArray,
     stop: np.ndarray,
 ) -> None:
-    tree = made.tree
-    roots = np.flatnonzero((np.diff(tree.sep_start) == 0) & (tree.variable >= 0))
     w = batch.wiring()
     _solve(
-        tree, made.time, made.factor_data, roots, w.cards, w.scope_start, w.scope, w.table_start,
+        made.tree, made.time, made.factor_data, w.cards, w.scope_start, w.scope, w.table_start,
         batch.values[first:last], made.store_entries, made.scratch_entries,
         mass[first:last], log_z[first:last], done[first:last], stop,
     )  # fmt: skip
@@ -80,25 +78,19 @@ def _chunk(
 
 @kernel
 def _solve(  # type: ignore[no-untyped-def]
-    tree, time, factor_data, roots, cards, scope_start, scope, table_start, values,
+    tree, time, factor_data, cards, scope_start, scope, table_start, values,
     store_entries, scratch_entries, mass, log_z, done, stop,
 ):  # fmt: skip
     """Both passes for every model; models whose digits may be lost are left undone."""
-    count = len(tree.nodes)
-    store, scratch = np.empty(store_entries), np.empty(scratch_entries)
-    inverse, log_scale = np.ones(count), np.zeros(count)
+    store = np.empty(store_entries)
     for m in range(len(values)):
         shift = load_tables(
             cards, time, scope_start, scope, table_start, values[m], factor_data, store, False
         )
-        if not passes.collect_small(tree, 0, count, store, inverse, log_scale, stop):
-            continue
-        for node in roots:
-            store[tree.message[node]] = 1.0
-            inverse[node] = 1.0
-        if not passes.distribute_small(tree, 0, count, store, inverse, scratch, mass[m], stop):
+        found = passes.solve(tree, store, scratch_entries, mass[m], stop)
+        if np.isnan(found):
             continue
         for i in range(mass.shape[1]):
             mass[m, i] /= mass[m, i].sum()
-        log_z[m] = shift + log_scale.sum()
+        log_z[m] = shift + found
         done[m] = True

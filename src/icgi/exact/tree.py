@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from icgi.kernels import kernel
+from icgi.exact.axes import BLOCK, HALVES, HELD, shares
+from icgi.kernels import brief, kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.wiring import wiring
 
@@ -36,6 +37,9 @@ class Tree(NamedTuple):
     op_arity: IntArray  # o
     op_child: IntArray  # o    the child node that sends it, −1 for a factor
     scopes: IntArray  # sorted scopes of all operands, as times
+    axis_start: IntArray  # o+1  where an operand's axes within its clique begin, those that it
+    axis_dim: IntArray  # walks through evenly joined: their entries
+    axis_step: IntArray  # and its stride along them, 0 where it has none
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,41 +50,62 @@ class Plan:
     time: IntArray  # n  elimination time of each variable
     factor_data: IntArray  # f  where each factor's sorted table goes in the store
     store_entries: int  # factor tables and messages
-    scratch_entries: int  # largest set of tables that one node of the distribute pass needs
+    scratch_entries: int  # largest set of sums that one node of the distribute pass needs
+    sweep_entries: int  # what the halves of a sweep hold besides
     clique_entries: float  # sum of all clique tables: the work of one pass
     largest_clique: int
 
 
 def plan(model: FactorGraph, order: IntArray) -> Plan:
     """Bucket tree of a model for an elimination order."""
-    n = model.n_variables
-    time = np.empty(n, np.int64)
-    time[order] = np.arange(n)
     w = wiring(model)
-    cards = model.cards[order]
-    scopes = time[w.scope]
-    _sort_scopes(w.scope_start, scopes)
-    sizes = np.diff(w.table_start)
-    variable, parent, sep_start, sep = _separators(n, w.scope_start, scopes)
-    built = _assemble(cards, w.scope_start, scopes, sizes, variable, parent, sep_start, sep)
-    tree = Tree(cards, *built[:-1])
-    scratch = _scratch(tree.nodes, tree.op_start, tree.op_child, tree.size)
-    store = int(w.table_start[-1] + tree.size.sum())
-    return Plan(
-        tree, time, built[-1], store, int(scratch),
-        float(tree.clique.sum(dtype=np.float64)), int(tree.clique.max(initial=1)),
-    )  # fmt: skip
+    with brief(300.0 * (len(w.scope) + model.n_variables)):
+        time, factor_data, filled, *arrays = _plan(
+            model.cards, np.asarray(order), w.scope_start, w.scope, w.table_start
+        )
+        tree = Tree(*arrays)
+        scratch, room, total, largest = _needs(tree)
+    store = int(filled + tree.size.sum())
+    return Plan(tree, time, factor_data, store, int(scratch), int(room), float(total), int(largest))
 
 
 def fill_store(model: FactorGraph, plan: Plan, log: bool) -> tuple[FloatArray, float]:
     """Store with every factor's table, axes sorted by time, largest entry 1; and Σ log scales."""
     w = wiring(model)
     store = np.empty(plan.store_entries)
-    shift = load_tables(
-        model.cards, plan.time, w.scope_start, w.scope, w.table_start, w.values,
-        plan.factor_data, store, log,
-    )  # fmt: skip
+    with brief(20 * len(w.values)):
+        shift = load_tables(
+            model.cards, plan.time, w.scope_start, w.scope, w.table_start, w.values,
+            plan.factor_data, store, True,
+        )  # fmt: skip
+    if not log:
+        tables = store[: len(w.values)]
+        np.exp(tables, out=tables)  # several at a time, which compiled loops do not
     return store, float(shift)
+
+
+@kernel
+def _plan(cards, order, scope_start, scope, table_start):  # type: ignore[no-untyped-def]
+    n = len(cards)
+    time = np.empty(n, np.int64)
+    for t in range(n):
+        time[order[t]] = t
+    scopes = time[scope]
+    _sort_scopes(scope_start, scopes)
+    by_time = cards[order]
+    sizes = table_start[1:] - table_start[:-1]
+    variable, parent, sep_start, sep = _separators(n, scope_start, scopes)
+    built = _assemble(by_time, scope_start, scopes, sizes, variable, parent, sep_start, sep)
+    nodes, variable, sep_start, sep, size, clique, message, op_start, op_data, op_scope = built[:10]
+    op_arity, op_child, scopes, factor_data = built[10:]
+    axes = _axes(
+        by_time, variable, sep_start, sep, size, clique, op_start, op_scope, op_arity, scopes
+    )
+    return (
+        time, factor_data, table_start[-1], by_time, nodes, variable, sep_start,
+        sep.astype(np.int32), size, clique, message, op_start, op_data, op_scope, op_arity,
+        op_child, scopes.astype(np.int32), *axes,
+    )  # fmt: skip
 
 
 @kernel
@@ -345,15 +370,76 @@ def _operand(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scratch(nodes: Any, op_start: Any, op_child: Any, size: Any) -> Any:
-    largest = 0
-    for node in nodes:
-        entries = 0
+def swept(tree, node):  # type: ignore[no-untyped-def]
+    """Whether a clique is swept in blocks; lone variables of many states and groups are not."""
+    return tree.clique[node] > LARGE and tree.size[node] > 1 and tree.variable[node] >= 0
+
+
+@kernel
+def _needs(tree):  # type: ignore[no-untyped-def]
+    """Entries of scratch, of what sweeps hold besides, of all cliques, and of the largest one."""
+    scratch, room, total, largest = 0, 0, 0.0, 1
+    for node in range(len(tree.nodes)):
+        total += tree.clique[node]
+        largest = max(largest, tree.clique[node])
+        if swept(tree, node):
+            scratch = max(scratch, shares(tree, node)[1])
+            last = tree.cards[tree.sep[tree.sep_start[node + 1] - 1]]
+            length = max(last, BLOCK)
+            held = max(HELD, tree.clique[node] // tree.size[node] * last)
+            room = max(room, held + length * (1 + tree.op_start[node + 1] - tree.op_start[node]))
+            continue
+        for o in range(tree.op_start[node], tree.op_start[node + 1]):
+            if tree.op_child[o] >= 0:
+                scratch = max(scratch, tree.size[tree.op_child[o]])
+    return scratch, HALVES * room, total, largest
+
+
+@kernel
+def _axes(  # type: ignore[no-untyped-def]
+    cards, variable, sep_start, sep, size, clique, op_start, op_scope, op_arity, scopes
+):
+    """Axes of the operands of cliques that are formed, neighbouring ones joined where possible."""
+    start = np.zeros(op_start[-1] + 1, np.int32)
+    most = 16
+    for node in range(len(op_start) - 1):
+        m = sep_start[node + 1] - sep_start[node] + 1
         for o in range(op_start[node], op_start[node + 1]):
-            if op_child[o] >= 0:
-                entries += size[op_child[o]]
-        largest = max(largest, entries)
-    return largest
+            most += min(m, 2 * op_arity[o] + 1)  # joined axes are the operand's, and gaps
+    dim, step = np.empty(most, np.int32), np.empty(most, np.int32)
+    k = 0
+    for node in range(len(op_start) - 1):
+        low = sep_start[node]
+        m = sep_start[node + 1] - low
+        own = variable[node] >= 0
+        for o in range(op_start[node], op_start[node + 1]):
+            start[o + 1] = k
+            if own and clique[node] > LARGE and size[node] > 1:
+                continue  # swept
+            first = k
+            stride = 1
+            for a in range(op_scope[o], op_scope[o] + op_arity[o]):
+                stride *= cards[scopes[a]]
+            b = op_scope[o]
+            for a in range(-1 if own else 0, m):
+                t = variable[node] if a < 0 else sep[low + a]
+                has = b < op_scope[o] + op_arity[o] and scopes[b] == t
+                if has:
+                    stride //= cards[t]
+                    b += 1
+                if cards[t] == 1:
+                    continue
+                if k > first and has == (step[k - 1] > 0):
+                    dim[k - 1] *= cards[t]
+                    step[k - 1] = stride if has else 0
+                else:
+                    dim[k], step[k] = cards[t], stride if has else 0
+                    k += 1
+            if k == first:
+                dim[k], step[k] = 1, 0
+                k += 1
+            start[o + 1] = k
+    return start, dim[:k].copy(), step[:k].copy()
 
 
 @kernel
@@ -371,6 +457,7 @@ def load_tables(  # type: ignore[no-untyped-def]
             top = max(top, values[e])
         shift += top
         if arity == 0:
+            store[factor_data[f]] = 0.0
             continue
         # stride, in the sorted table, of each axis in file order
         for a in range(arity):

@@ -7,16 +7,16 @@ can be formed; with the first alone, configurations are decoded or drawn from th
 
 import numpy as np
 
+from icgi.exact.axes import MOST_AXES, merge, strides_of
 from icgi.exact.logpasses import _log_sum_into, _sum_clique
-from icgi.exact.passes import _merge, _strides
 from icgi.kernels import kernel
 
 
 @kernel
 def collect(tree, store, buffer, maximise, stop):  # type: ignore[no-untyped-def]
     """Messages towards the root; returns log Z, or the largest log weight of a configuration."""
-    dims, strides = np.empty(512, np.int64), np.empty(512, np.int64)
-    mdims, mstrides = np.empty(512, np.int64), np.empty(512, np.int64)
+    dims, strides = np.empty(MOST_AXES, np.int64), np.empty(MOST_AXES, np.int64)
+    mdims, mstrides = np.empty(MOST_AXES, np.int64), np.empty(MOST_AXES, np.int64)
     total = 0.0
     for node in tree.nodes:
         if stop[0]:
@@ -44,8 +44,8 @@ def collect(tree, store, buffer, maximise, stop):  # type: ignore[no-untyped-def
 @kernel
 def distribute(tree, store, down, buffer, shift, stop):  # type: ignore[no-untyped-def]
     """Messages away from the root, into `down`; `shift` is room for the largest message."""
-    dims, strides = np.empty(512, np.int64), np.empty(512, np.int64)
-    mdims, mstrides = np.empty(512, np.int64), np.empty(512, np.int64)
+    dims, strides = np.empty(MOST_AXES, np.int64), np.empty(MOST_AXES, np.int64)
+    mdims, mstrides = np.empty(MOST_AXES, np.int64), np.empty(MOST_AXES, np.int64)
     for position in range(len(tree.nodes) - 1, -1, -1):
         if stop[0]:
             return
@@ -57,8 +57,8 @@ def distribute(tree, store, down, buffer, shift, stop):  # type: ignore[no-untyp
                 continue
             first, count = tree.message[child], tree.size[child]
             out = down[first : first + count]
-            _strides(tree, node, o, strides)
-            k = _merge(dims, strides, m, mdims, mstrides)
+            strides_of(tree, node, o, strides)
+            k = merge(dims, strides, m, mdims, mstrides)
             _log_sum_into(out, buffer, mdims, mstrides, k, shift[:count])
             for j in range(count):
                 up = store[first + j]
@@ -83,8 +83,8 @@ def belief(tree, node, store, down, buffer, dims, strides, mdims, mstrides, stop
 @kernel
 def clique_belief(tree, node, store, down, buffer):  # type: ignore[no-untyped-def]
     """`belief` of one node for callers outside of compiled code."""
-    dims, strides = np.empty(512, np.int64), np.empty(512, np.int64)
-    mdims, mstrides = np.empty(512, np.int64), np.empty(512, np.int64)
+    dims, strides = np.empty(MOST_AXES, np.int64), np.empty(MOST_AXES, np.int64)
+    mdims, mstrides = np.empty(MOST_AXES, np.int64), np.empty(MOST_AXES, np.int64)
     never = np.zeros(1, np.uint8)
     return belief(tree, node, store, down, buffer, dims, strides, mdims, mstrides, never)
 

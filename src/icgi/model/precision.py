@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icgi.kernels import kernel
+from icgi.kernels import brief, kernel
 from icgi.model.graph import FactorGraph
-from icgi.model.wiring import wiring
+from icgi.model.wiring import entries_of, wiring
 
 EPSILON = float(np.finfo(np.float64).eps)
 LARGE = 1e6  # log weights beyond this are shifted: adding them up would cost digits
@@ -22,12 +22,13 @@ class Extent(NamedTuple):
 
 def extent_of(model: FactorGraph) -> Extent:
     """Largest magnitude and largest range of the finite entries of a model's log tables."""
-    entries = sum([table.size for table in model.log_tables])
+    entries = entries_of(model)
     if entries > MANY * model.n_factors:
         found = np.array([_extent_of_table(table) for table in model.log_tables])
         return Extent(*(float(x) for x in found.max(0)))
     w = wiring(model)
-    largest, widest = _extent(w.table_start, w.values)
+    with brief(4 * len(w.values)):
+        largest, widest = _extent(w.table_start, w.values)
     return Extent(float(largest), float(widest))
 
 

@@ -26,6 +26,13 @@ def wiring(model: FactorGraph) -> Wiring:
     return Wiring(model.cards, flat.scope_start, flat.scope, flat.table_start, values)
 
 
+def entries_of(model: FactorGraph) -> int:
+    """Number of entries of all tables."""
+    if model.flat is not None:
+        return len(model.flat.values)
+    return sum([table.size for table in model.log_tables])
+
+
 def unwire(wired: Wiring, like: FactorGraph | None = None) -> FactorGraph:
     """Turn flat arrays of our own into a `FactorGraph`, tables being views into the flat array.
 
