@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from icgi.clock import Deadline
 from icgi.errors import IcgiError
+from icgi.kernels import brief
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ordering.anneal import refine, restart
 from icgi.model.ordering.bits import bit_rows, greedy_bits
@@ -41,6 +42,10 @@ _CHUNK = 1e7  # work between two looks at the clock
 _BITSET_LIMIT = 2048  # variables up to which adjacency is a bit matrix
 _FILL_LIMIT = 10_000_000  # members of all cliques, up to which they are listed
 _RESTART_SHARE = 0.1  # of the work goes into whole orders, the rest into pieces of the best one
+# A search ends when it has found nothing for so much of the work that the answer takes, before its
+# first gain and after it; of that the same share goes into whole orders.
+_PATIENCE, _PATIENCE_AFTER_GAIN = 0.1, 0.4
+_GAIN = 0.03  # log₂ of the entries: less is no gain that is worth waiting for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,11 +87,13 @@ def find_order(
     """
     seed = kernel_seed(rng)
     with Deadline.after(max(seconds, _LEAST_SECONDS)).flag() as stop:
-        remainder = remainder_of(model, forced=True)
-        found = _greedy_search(remainder, seconds, stop)
+        with brief(20.0 * model.n_variables**2):
+            remainder = remainder_of(model, forced=True)
+            found = _greedy_search(remainder, seconds, stop)
         if restarts > 0 and _TINY < found.total <= hopeless and not remainder.complete:
             found = _random_search(remainder, found, seed, seconds, restarts, stop)
-    whole = _whole(model, remainder, found.order, found.name)
+    with brief(20.0 * model.n_variables**2):
+        whole = _whole(model, remainder, found.order, found.name)
     return whole if found.finished else replace(whole, finished=False)
 
 
@@ -161,6 +168,8 @@ def _costed(
 def _greedy_search(remainder: Remainder, seconds: float, stop: Stop) -> _Found:
     """Best of the deterministic orders; the total of one ends a worse one early."""
     best = _Found(np.arange(remainder.size), np.inf if remainder.size else -np.inf, "forced")
+    if not remainder.size:
+        return best
     rules = ("min-weight", "min-fill", "weighted-min-fill" if remainder.mixed else "")
     # Sweeps always end soon, so with many variables they come first.
     names = (*SWEEPS, *rules) if remainder.size > _BITSET_LIMIT else (*rules, *SWEEPS)
@@ -195,15 +204,18 @@ def _random_search(
     """Random greedy orders, then pieces of the best one anew, until the allowed work is done."""
     graph = (remainder.start, remainder.neighbour, remainder.logs, remainder.mixed)
     state = np.array([seed], np.uint64)
-    work = 0.0
+    work = idle = 0.0
+    first = best.total
     while remainder.size <= _BITSET_LIMIT and runs > 0 and not stop[0]:
         left = _RESTART_SHARE * _allowed(remainder, best.total, seconds) - work
-        if left <= 0:
+        wait = _RESTART_SHARE * _patience(remainder, first, best.total) - idle
+        if min(left, wait) <= 0:
             break
         order, total, spent, tried = restart(
-            *graph, best.total, runs, min(left, _CHUNK), state, stop
+            *graph, best.total, runs, min(left, wait, _CHUNK), state, stop
         )
         work += spent
+        idle = 0.0 if total < best.total - _GAIN else idle + spent
         runs -= tried
         if total < best.total:
             best = _Found(order, total, "search")
@@ -214,32 +226,46 @@ def _random_search(
         > _FILL_LIMIT
     ):
         return best
+    idle = 0.0
     while runs > 0 and not stop[0]:
         most = _allowed(remainder, best.total, seconds)
-        if work >= most:
+        wait = _patience(remainder, first, best.total) - idle
+        if work >= most or wait <= 0:
             break
         order, kept, total, spent, tried = refine(
             *graph,
             order,
             best.order,
             best.total,
-            1.0 - work / most,
+            1.0 - idle / (idle + wait),
             runs,
-            min(_CHUNK, most / 16),
+            min(_CHUNK, most / 16, wait),
             state,
             stop,
         )
         work += spent
+        idle = 0.0 if total < best.total - _GAIN else idle + spent
         runs -= tried
         if total < best.total:
             best = _Found(kept, total, "search")
     return best
 
 
+def _patience(remainder: Remainder, first: float, total: float) -> float:
+    """Work without a gain after which a search ends, which began at 2^first entries."""
+    share = _PATIENCE if total > first - _GAIN else _PATIENCE_AFTER_GAIN
+    return share * _WORK_PER_SECOND * _predicted(remainder, total)
+
+
+def _predicted(remainder: Remainder, total: float) -> float:
+    """Seconds of exact inference with 2^total entries."""
+    entries = math.exp2(min(total, 64.0)) / _ENTRIES_PER_SECOND
+    return entries + remainder.size * _SECONDS_PER_VARIABLE
+
+
 def _allowed(remainder: Remainder, total: float, seconds: float) -> float:
     """Work that a search may spend when exact inference needs 2^total entries."""
-    predicted = math.exp2(min(total, 64.0)) / _ENTRIES_PER_SECOND
-    predicted += remainder.size * _SECONDS_PER_VARIABLE
+    predicted = _predicted(remainder, total)
     patience = _MOST_SECONDS * math.exp2(min(0.0, (64.0 - total) / 16.0))  # hope fades
     # Half of what the clock allows, so that on a busy machine, too, it seldom decides.
     return _WORK_PER_SECOND * min(predicted, seconds / 2, patience)
