@@ -1,13 +1,24 @@
-"""Exact marginals by icgi and by the programs that pip can install, each as a closure to time.
+"""Exact marginals by icgi, by the programs that pip can install, and by those of a folder.
 
 A peer gets the model that icgi's preparation leaves: evidence entered, states that zeros exclude
 removed, tables scaled to a largest entry of one. That is more than its users would give it. What
 it builds from that (its own objects) is not timed.
+
+Programs that pip cannot install (libDAI, Merlin) are executables of a folder, one a peer, called as
+`PROGRAM MODEL.uai SECONDS`. Each reads the model, answers it again and again until the CPU seconds
+are spent, and prints one line of JSON: {"first": s, "best": s, "runs": n, "marginals": {"0": [p,
+...], ...}}, the seconds being those of its process for the order, the tree, both passes and the
+marginals. That takes a main function of some thirty lines around the library.
 """
 
+import json
 import math
+import os
+import subprocess
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +36,7 @@ class NotForIt(Exception):
 
 def solve_icgi(model, evidence):
     budget = icgi.Budget(table_bytes=MEMORY)
-    return lambda: icgi.marginals(model, evidence, "jt", budget).probs
+    return lambda: icgi.marginals(model, evidence, "jt:threads=1", budget).probs
 
 
 def spread(conditioned: Conditioned, known: dict[int, np.ndarray]) -> np.ndarray:
@@ -133,3 +144,50 @@ PACKAGES = {
     "cotengra-0": "cotengra",
     "dwave": "dwave-samplers",
 }
+
+
+def programs(folder: Path | None) -> dict[str, Path]:
+    """Executables of a folder by name; none without a folder."""
+    if folder is None:
+        return {}
+    found = (
+        each for each in sorted(folder.iterdir()) if each.is_file() and os.access(each, os.X_OK)
+    )
+    return {each.name: each for each in found}
+
+
+def ask_program(
+    program: Path, model: icgi.FactorGraph, evidence: dict[int, int], seconds: float
+) -> tuple[dict[str, float], np.ndarray]:
+    """Its times, and its marginals of the whole model."""
+    conditioned = condition(model, evidence)
+    small = conditioned.model
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.uai"
+        scaled = [np.asarray(table - table.max()) for table in small.log_tables]
+        write_scaled(path, small, scaled)
+        done = subprocess.run(
+            [program, path, f"{seconds:g}"], capture_output=True, text=True, check=False
+        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise (
+            MemoryError(why)
+            if "emory" in done.stderr or "bad_alloc" in done.stderr
+            else (RuntimeError(why))
+        )
+    found = json.loads(lines[-1])
+    known = {int(i): np.array(p) for i, p in found["marginals"].items()}
+    times = {"seconds": found["best"], "first": found["first"], "runs": found["runs"]}
+    return times, spread(conditioned, known)
+
+
+def write_scaled(path: Path, model: icgi.FactorGraph, tables: list[np.ndarray]) -> None:
+    """UAI file with all digits, without factors of no variables."""
+    pairs = [(s, t) for s, t in zip(model.scopes, tables, strict=True) if s]
+    lines = ["MARKOV", str(model.n_variables), " ".join(map(str, model.cards)), str(len(pairs))]
+    lines += [" ".join(map(str, (len(s), *s))) for s, _ in pairs]
+    for _, table in pairs:
+        lines += [str(table.size), " ".join(f"{x:.17g}" for x in np.exp(table).ravel())]
+    path.write_text("\n".join(lines) + "\n")
