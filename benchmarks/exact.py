@@ -155,9 +155,9 @@ def cpu() -> str:
         return platform.processor()
 
 
-def stored() -> dict[tuple[str, str], dict]:
+def stored(path: Path) -> dict[tuple[str, str], dict]:
     """Latest line of every (instance, solver)."""
-    text = RESULTS.read_text() if RESULTS.is_file() else ""
+    text = path.read_text() if path.is_file() else ""
     return {(x["instance"], x["solver"]): x for x in map(json.loads, text.splitlines())}
 
 
@@ -259,6 +259,7 @@ def main() -> None:
         default=Path(given) if given else None,
         help="folder of executables",
     )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the lines")
     parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
     if options.one:
@@ -268,16 +269,16 @@ def main() -> None:
     asked = options.solvers or [*SOLVERS, *programs(options.programs)]
     for name in [] if options.render else wanted(options):
         for solver in asked:
-            if (name, solver) in stored() and not options.only:
+            if (name, solver) in stored(options.results) and not options.only:
                 continue
             if time.perf_counter() - began > options.stop_after:
                 print("stopped; the same command goes on from here")
                 return
-            with RESULTS.open("a") as file:
+            with options.results.open("a") as file:
                 line = measure(solver, name, options.limit, options.programs)
                 file.write(json.dumps(line) + "\n")
-        print(row(name, stored()), flush=True)
-    print(render(stored()))
+        print(row(name, stored(options.results)), flush=True)
+    print(render(stored(options.results)))
 
 
 def wanted(options: argparse.Namespace) -> list[str]:

@@ -44,7 +44,7 @@ _FILL_LIMIT = 10_000_000  # members of all cliques, up to which they are listed
 _RESTART_SHARE = 0.1  # of the work goes into whole orders, the rest into pieces of the best one
 # A search ends when it has found nothing for so much of the work that the answer takes, before its
 # first gain and after it; of that the same share goes into whole orders.
-_PATIENCE, _PATIENCE_AFTER_GAIN = 0.1, 0.4
+_PATIENCE, _PATIENCE_AFTER_GAIN = 0.1, 0.25
 _GAIN = 0.03  # log₂ of the entries: less is no gain that is worth waiting for
 
 
