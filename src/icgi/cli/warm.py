@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -104,7 +105,7 @@ def _work(name: str) -> Iterator[Callable[[], object]]:
         yield lambda: _from_files(rng)
         for text in ("jt", "jt:arithmetic=log", "auto"):
             for model in (mixed, _spins(rng, 17, 14), _wide(rng)):
-                yield lambda text=text, model=model: _marginals(model, text)
+                yield partial(_marginals, model, text)
     elif name == "structure":
         yield lambda: _structure(rng)
     elif name == "queries":
@@ -120,7 +121,7 @@ def _work(name: str) -> Iterator[Callable[[], object]]:
         }.get(name, (name,))
         for text in texts:
             for model in (spins, mixed, _spins(rng, 12, 12) if name == "ttve" else spins):
-                yield lambda text=text, model=model: parse_engine(text)(model, budget, rng)
+                yield partial(parse_engine(text), model, budget, rng)
 
 
 def _marginals(model: "FactorGraph", engine: str) -> None:
@@ -190,7 +191,8 @@ def _structure(rng: "np.random.Generator") -> None:
     from icgi.api import from_factors
 
     causes, findings, parents = 24, 22, 8
-    factors = [((i,), np.array([0.8, 0.2])) for i in range(causes)]
+    factors: list[tuple[tuple[int, ...], np.ndarray]] = []
+    factors += [((i,), np.array([0.8, 0.2])) for i in range(causes)]
     for f in range(findings):
         chosen = rng.choice(causes, parents, replace=False)
         off = np.ones((2,) * parents) * 0.9
