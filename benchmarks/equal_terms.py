@@ -104,6 +104,8 @@ def engines() -> Iterator[tuple[str, int]]:
     for network in NETWORKS:
         for seed in SEEDS:
             yield f"{network},seed={seed}" if ":" in network else f"{network}:seed={seed}", seed
+    for seed in SEEDS:
+        yield f"paper:near=3,seed={seed}", seed
     yield "icgi:fast", 0
     yield "icgi:fast,orders=1", 0
     yield "paper untrained", 0
@@ -233,15 +235,21 @@ def table() -> None:
                 f"{np.mean(each):.4f} ± {np.std(each, ddof=1):.4f}" if len(each) > 1 else "–"
             )
         print(f"| `{network}` | " + " | ".join(cells) + " |")
-    cells = [old(found, name) for name in names]
-    print("| `paper`, trained as the others (40 models) | " + " | ".join(cells) + " |")
+    for text, engine in (
+        ("`paper:near=3`", "paper:near=3"),
+        ("`paper`, trained as the others (40 models)", "paper-equal"),
+    ):
+        print(
+            f"| {label} | " + " | ".join(over_seeds(found, name, engine) for name in names) + " |"
+        )
     for engine in ("paper untrained", "icgi:fast", "icgi:fast,orders=1"):
         cells = [one(found, name, lambda e, engine=engine: e == engine) for name in names]
         print(f"| {engine} | " + " | ".join(cells) + " |")
     cells = [one(found, name, lambda e: e.startswith("lbp")) for name in names]
     print("| `lbp`, best damping | " + " | ".join(cells) + " |")
-    cells = [gained(found, name) for name in names]
-    print("| `paper`, trained − untrained | " + " | ".join(cells) + " |")
+    for text, engine in (("`paper`", "paper:seed="), ("`paper:near=3`", "paper:near=3")):
+        cells = [gained(found, name, engine) for name in names]
+        print(f"| {text}, trained − untrained | " + " | ".join(cells) + " |")
     print(
         "\n| switched off or changed | set | difference ± standard error (seeds) |\n|---|---|---|"
     )
@@ -259,20 +267,20 @@ def table() -> None:
                 print(f"| {switch} | {name} | {each.mean():+.4f} ± {error:.4f} ({len(pairs)}) |")
 
 
-def old(found: list[dict[str, object]], name: str) -> str:
-    """Five seeds of the paper's network on the models of the others, eliminating to the end."""
+def over_seeds(found: list[dict[str, object]], name: str, engine: str) -> str:
+    """Mean and deviation over the seeds of an engine whose text begins so."""
     each = [
         np.mean(x["mae"])
         for x in found
-        if "switch" not in x and x["set"] == name and x["engine"].startswith("paper-equal")
+        if "switch" not in x and x["set"] == name and x["engine"].startswith(engine)
     ]
     return f"{np.mean(each):.4f} ± {np.std(each, ddof=1):.4f}" if len(each) > 1 else "–"
 
 
-def gained(found: list[dict[str, object]], name: str) -> str:
+def gained(found: list[dict[str, object]], name: str, engine: str) -> str:
     """Mean difference that training makes on the same models, with its standard error over them."""
     own = [x for x in found if "switch" not in x and x["set"] == name]
-    trained = [x["mae"] for x in own if x["engine"].startswith("paper:seed=")]
+    trained = [x["mae"] for x in own if x["engine"].startswith(engine)]
     untrained = [x["mae"] for x in own if x["engine"] == "paper untrained"]
     if not trained or not untrained:
         return "–"

@@ -54,6 +54,7 @@ class IcgiNetwork:
     distribute: bool | None = (
         None  # of `paper`: whether eliminated variables get anything back from the rest
     )
+    near: float | None = None  # of `paper`: effective neighbours beyond which corrections fade
     seed: int | None = None  # of `paper`: which of the shipped five; the first if none
     weights: str | None = None  # file of `icgi train`; its network answers instead of the shipped
     device: str = "cpu"
@@ -85,6 +86,7 @@ class IcgiNetwork:
         wanted = {
             "order": self.order, "factors": self.factors, "positions": self.positions,
             "distribute": self.distribute, "core": self.core, "steps": self.steps,
+            "most_near": self.near,
         }  # fmt: skip
         changes = {key: value for key, value in wanted.items() if value is not None}
         if self.variant == "fast" and self.weights is None:

@@ -121,6 +121,19 @@ def test_corrections_fade_where_more_is_lost_than_in_training() -> None:
         assert np.abs(bound - before).max() < 0.05 * np.abs(free - before).max()
 
 
+def test_corrections_fade_where_many_weak_neighbours_act() -> None:
+    equal = torch.full((1, 30), 0.1)
+    assert paper.effective(equal).item() == pytest.approx(30.0)
+    assert paper.effective(torch.tensor([[0.9, 1e-6, 0.0]])).item() == pytest.approx(1.0)
+    rng = np.random.default_rng(1)
+    dense = [FAMILIES["sk"].sample(rng, n=12, beta=1.0, h=0.1) for _ in range(3)]
+    untrained = answers(built("paper", **SMALL).double().eval(), dense)
+    free = answers(trained(built("paper", **SMALL)), dense)
+    bound = answers(trained(built("paper", **SMALL, most_near=0.1)), dense)
+    for before, near, far in zip(untrained, free, bound, strict=True):
+        assert np.abs(far - before).max() < 0.05 * np.abs(near - before).max()
+
+
 def test_every_part_learns_after_a_step() -> None:
     torch.manual_seed(0)
     net, models = built("paper", **SMALL).double().train(), loopy()

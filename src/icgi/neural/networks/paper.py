@@ -96,6 +96,8 @@ class PaperConfig:
     # inexactness of a step, and of all, beyond which learned corrections fade: more was not seen
     most_step: float = math.inf
     most_total: float = math.inf
+    # effective number of neighbours, same: of many weak ones the Gaussian of the algebra is right
+    most_near: float = math.inf
 
     def __post_init__(self) -> None:
         if self.features % self.heads or min(self.rank, self.layers, self.encode_every) < 1:
@@ -167,6 +169,7 @@ class _Gone(NamedTuple):
     first: Tensor  # b k
     id: Tensor  # b
     alone: Tensor  # b k    its marginal as far as it was known when it went
+    trusted: Tensor  # b    inexactness of the step, as far as corrections of it count
 
 
 class _Back(NamedTuple):
@@ -325,8 +328,10 @@ class PaperNetwork(nn.Module):
         started = started[:, None, None, None]
         return live._replace(tokens=torch.where(started > 0, tokens, live.tokens))
 
-    def _choose(self, live: _Live, t: int, draws: Draws | None) -> tuple[Tensor, Tensor, Tensor]:
-        """One-hot choice (b n), what it loses (b), 1 with the gradient of the choice (b).
+    def _choose(
+        self, live: _Live, t: int, draws: Draws | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One-hot choice (b n), what it loses, effective neighbours, 1 with its gradient (b each).
 
         Straight-through: what the chosen variable sends is multiplied by 1 + π − stop(π), π its
         Gumbel-Softmax probability (eq. gumbel), so that the score learns whether more would help.
@@ -353,19 +358,19 @@ class PaperNetwork(nn.Module):
                 key = torch.where(loss > 0, key, SURE + 1.0 / (1.0 + weak))
             key = torch.where(live.real > 0, key, 2.0 * SURE)
             pick = one_hot(key.argmax(1), key.shape[1]).to(key.dtype)
-            lost = taken(loss, pick)
+            lost, near = taken(loss, pick), effective(taken(strength, pick))
         sent = torch.ones_like(lost)
         if order == "learned" and draws is not None and noise is not None:
             soft = (score + noise) / draws.temperature + 1e4 * (live.real - 1.0)
             pi = taken(torch.softmax(soft, 1), pick) * (lost > 0)  # not where nothing was chosen
             sent = sent + pi - pi.detach()
-        return pick, lost, sent
+        return pick, lost, near, sent
 
     def _eliminate(
         self, live: _Live, t: int, draws: Draws | None
     ) -> tuple[_Gone, _Live, Tensor, Tensor]:
         """Take one variable out; how inexact that is (b), and whether it was no padding (b)."""
-        pick, loss, sent = self._choose(live, t, draws)
+        pick, loss, near, sent = self._choose(live, t, draws)
         fixed, links = taken(live.fixed, pick), rest(taken(live.links, pick), pick)
         left = _Live(
             rest(rest(live.tables, pick).permute(0, 3, 4, 1, 2), pick),
@@ -377,7 +382,8 @@ class PaperNetwork(nn.Module):
         k = live.unary.shape[2]
         own, unary, present = taken(live.tokens, pick), taken(live.unary, pick), links[..., 0]
         row = rest(taken(live.tables, pick).transpose(1, 2), pick)
-        amount = _within(loss, self.config.most_step)
+        known = within(near, self.config.most_near) ** 2
+        amount = _within(loss, self.config.most_step) * known
         amount = amount if self.config.corrected else torch.zeros_like(loss)
         step = self.correct(own, row, fixed[:, :k], present, left.tokens, left.unary, left.states)
         on = amount[:, None, None]
@@ -396,7 +402,7 @@ class PaperNetwork(nn.Module):
             distances = after_elimination(distances, links[..., 1])
         stacked = torch.cat([torch.stack([adjacency, distances], -1), left.links[..., 2:]], -1)
         gone = _Gone(row, present, left.ids, unary, own, fixed[:, :k], fixed[:, k:-2],
-                     fixed[:, -1].long(), exact.weight)  # fmt: skip
+                     fixed[:, -1].long(), exact.weight, loss * known)  # fmt: skip
         left = left._replace(
             tables=left.tables + new * sent[..., None, None],
             unary=left.unary + force * (present[:, :, None] * left.states) * sent,
@@ -447,24 +453,29 @@ class PaperNetwork(nn.Module):
         else:
             found = _rest_by_messages(live)
         tokens = live.tokens + self._news(found[0], live.first, states)
-        alpha = self.head(tokens, found[0], states, lost, self.config.most_total)
-        marginals = alpha / alpha.sum(-1, keepdim=True)
         learned = _within(lost, self.config.most_total)
+        if tape:
+            trusted = torch.stack([gone.trusted for gone in tape]).sum(0)[:, None]
+            learned = learned * trusted / lost.clamp(min=TINY)
+        alpha = self.head(tokens, found[0], states, lost, learned)
+        marginals = alpha / alpha.sum(-1, keepdim=True)
         covariance = moved_covariance(found[1], found[0], marginals, learned)
         back = _Back(marginals, covariance, states, tokens, live.ids)
 
         def put_back(gone: _Gone, back: _Back) -> tuple[_Back, Tensor]:
             if self.config.distribute:
-                return self._put_back(gone, back, lost, total)
+                return self._put_back(gone, back, lost, learned, total)
             # Algorithm 1 to the letter: what goes never gets anything from the rest
             own = gone.tokens + self._news(gone.alone, gone.first, gone.states)
             alone, mine = gone.alone[:, None], gone.states[:, None]
-            alpha = self.head(own[:, None], alone, mine, lost, self.config.most_total)
+            alpha = self.head(own[:, None], alone, mine, lost, learned)
             return back._replace(ids=torch.cat([gone.id[:, None], back.ids], 1)), alpha
 
         return brought_back(back, alpha, tape, put_back, deadline)
 
-    def _put_back(self, gone: _Gone, back: _Back, lost: Tensor, total: int) -> tuple[_Back, Tensor]:
+    def _put_back(
+        self, gone: _Gone, back: _Back, lost: Tensor, learned: Tensor, total: int
+    ) -> tuple[_Back, Tensor]:
         """One variable in front of those that are back, and its concentrations (b 1 k)."""
         place = positions(gone.left, back.ids, total)
         k = gone.row.shape[2]
@@ -475,9 +486,8 @@ class PaperNetwork(nn.Module):
         own = gone.tokens + self._news(found, gone.first, gone.states)
         near = present[:, :, None] * back.states
         own = self.cross(own, back.tokens, row_features(row, gone.states, near), near)
-        alpha = self.head(own[:, None], found[:, None], states, lost, self.config.most_total)
+        alpha = self.head(own[:, None], found[:, None], states, lost, learned)
         new = alpha / alpha.sum(-1, keepdim=True)  # b 1 k
-        learned = _within(lost, self.config.most_total)
         cross = moved_covariance(cross[:, None], found[:, None], new, learned, both=False)[:, 0]
         grown = _Back(
             torch.cat([new, back.marginals], 1),
@@ -494,6 +504,12 @@ class PaperNetwork(nn.Module):
         before = torch.log(first + SMALLEST) * states
         out: Tensor = self.found(torch.stack([log, p, log - before, p - first], -1))
         return out
+
+
+def effective(strength: Tensor) -> Tensor:
+    """Effective number of neighbours (Σ t²)²/Σ t⁴ of strengths t (… n): d for d equal ones."""
+    square = strength * strength
+    return square.sum(-1) ** 2 / (square * square).sum(-1).clamp(min=TINY)
 
 
 def _within(loss: Tensor, most: float) -> Tensor:
@@ -688,13 +704,19 @@ class Head(nn.Module):
         nn.init.constant_(self.scale.bias, math.log(20.0))
 
     def forward(
-        self, tokens: Tensor, p: Tensor, states: Tensor, lost: Tensor, most: float
+        self, tokens: Tensor, p: Tensor, states: Tensor, lost: Tensor, learned: Tensor
     ) -> Tensor:
-        """Concentrations (b n k); `lost` (b 1) is the inexactness of the elimination."""
+        """Concentrations (b n k).
+
+        Parameters
+        ----------
+        lost, learned
+            Inexactness of the elimination, and how far the token may move the mean (b 1).
+        """
         count = states.sum(-1, keepdim=True)
         pooled = (tokens * states[..., None]).sum(2) / count
         inexact = torch.log(lost + SMALL_LOSS)[..., None].expand(-1, pooled.shape[1], -1)
         scale = self.scale(torch.cat([pooled, inexact], -1)).clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE)
-        correction = self.linear(tokens)[..., 0] * _within(lost, most)[..., None]
+        correction = self.linear(tokens)[..., 0] * learned[..., None]
         shape = (functional.softplus(correction) + FLOOR) * (count * p)
         return (torch.exp(scale) * states) * shape.clamp(min=1e-7)
