@@ -343,12 +343,13 @@ def table() -> None:
     parts = [x for x in lines if x.get("group") == "parts"]
     sets = list(dict.fromkeys(x["set"] for x in lines if "set" in x))
     if parts:
-        print(f"{parts[0]['steps']} steps of {parts[0]['batch']}\n")
+        steps = [x["steps"] for x in parts]
+        print(f"{min(steps)} to {max(steps)} steps of {parts[0]['batch']}\n")
     print("| trained | validation | " + " | ".join(sets) + " |\n|---|---|" + "---|" * len(sets))
-    for name in dict.fromkeys(x["variant"] for x in parts):
+    for name in PARTS:
         own = [x for x in lines if x.get("variant") == name]
         cells = [spread([x["validation"]["mae"] for x in own if x.get("group") == "parts"])]
-        cells += [spread([np.mean(x["mae"]) for x in own if x.get("set") == s]) for s in sets]
+        cells += [difference(lines, name, s) for s in sets]
         print(f"| `{name}` | " + " | ".join(cells) + " |")
     print("\n| loss | MAE | ECE | largest error | within two deviations | rank |")
     print("|---|---|---|---|---|---|")
@@ -357,6 +358,23 @@ def table() -> None:
         rows = [x["validation"] for x in loss if x["variant"] == name]
         keys = ("mae", "ece", "largest", "covered", "rank")
         print(f"| {name} | " + " | ".join(spread([r[key] for r in rows]) for key in keys) + " |")
+
+
+def difference(lines: list[dict[str, Any]], name: str, models: str) -> str:
+    """Error of the first variant; of others, what they differ, with standard errors.
+
+    The first is over models (seeds averaged), the second over seeds (models averaged).
+    """
+    found = {(x["variant"], x["seed"]): np.array(x["mae"]) for x in lines if x.get("set") == models}
+    if name == PARTS[0]:
+        return spread([mae.mean() for (variant, _), mae in found.items() if variant == name])
+    gaps = np.array(
+        [m - found[PARTS[0], seed] for (variant, seed), m in found.items() if variant == name]
+    )
+    if len(gaps) < 2:
+        return "–"
+    each = [g.std(ddof=1) / len(g) ** 0.5 for g in (gaps.mean(0), gaps.mean(1))]
+    return f"{gaps.mean():+.4f} ± {each[0]:.4f} ± {each[1]:.4f}"
 
 
 def spread(values: list[Any]) -> str:

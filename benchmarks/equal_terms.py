@@ -239,9 +239,7 @@ def table() -> None:
         ("`paper:near=3`", "paper:near=3"),
         ("`paper`, trained as the others (40 models)", "paper-equal"),
     ):
-        print(
-            f"| {label} | " + " | ".join(over_seeds(found, name, engine) for name in names) + " |"
-        )
+        print(f"| {text} | " + " | ".join(over_seeds(found, name, engine) for name in names) + " |")
     for engine in ("paper untrained", "icgi:fast", "icgi:fast,orders=1"):
         cells = [one(found, name, lambda e, engine=engine: e == engine) for name in names]
         print(f"| {engine} | " + " | ".join(cells) + " |")

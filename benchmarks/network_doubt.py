@@ -238,7 +238,10 @@ def main() -> None:
             numbers = ", ".join(f"{c:.3f}" for c in fit(rows))
             print(f'    "{kind}": ({numbers}),')
     if given.report:
-        lines = report(joined(given.report))
+        new = report(joined(given.report))
+        kinds = {line["kind"] for line in new}
+        kept = LINES.read_text().splitlines() if LINES.exists() else []
+        lines = [x for x in map(json.loads, kept) if x["kind"] not in kinds] + new
         LINES.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         print(table(lines))
 
