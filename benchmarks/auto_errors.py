@@ -266,17 +266,15 @@ def show() -> None:
         lines = [x for x in known() if x["set"] == which]
         names = sorted({x["family"] for x in lines})
         groups = [(f, [x for x in lines if x["family"] == f]) for f in names]
-        groups += [("**all**", lines)]
-        if which == "held":
-            groups.append(("other families", [x for x in lines if x["family"] in ELSEWHERE]))
+        if which == "dev":
+            groups = [("**development, all**", lines)]
+        else:
+            others = [x for x in lines if x["family"] in ELSEWHERE]
+            groups += [("families not fitted on", others), ("**fresh, all**", lines)]
         for family, group in groups:
             for word in ("before", "now") if len(group) >= FEWEST else ():
-                fresh = ", fresh" if which == "held" else ""
-                text.append(
-                    f"| {family}{fresh} | "
-                    + " | ".join([str(len(group)), *row(group, word)])
-                    + " |"
-                )
+                cells = [family, str(len(group)), *row(group, word)]
+                text.append("| " + " | ".join(cells) + " |")
     page = PAGE.read_text()
     begin, end = (page.index(f"<!-- {mark} -->") for mark in ("short", "end of short"))
     PAGE.write_text(page[:begin] + "\n".join(["<!-- short -->", "", *text, "", page[end:]]))
