@@ -177,6 +177,12 @@ def test_joint_table(page) -> None:
     given = icgi.marginals(asia(), {"breathless": "yes", "smoker": "yes"})
     assert sum(cells) == pytest.approx(1.0)
     assert cells[0] == pytest.approx(yes["smoker"][0] * given["bronchitis"][0])
+    assert "By auto, exact" in page.locator(".joint").inner_text()
+    page.get_by_role("button", name="Most probable configuration").click()
+    page.get_by_text("no configuration is more probable").wait_for()
+    best = icgi.mpe(asia(), {"breathless": "yes"})
+    drawn = page.locator(".joint tr").all_inner_texts()
+    assert [row.split()[:2] for row in drawn] == [[name, best[name]] for name in asia().names]
 
 
 def test_the_graph_selects(page) -> None:

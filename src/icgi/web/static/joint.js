@@ -38,8 +38,11 @@ export class JointPanel {
 
   async best() {
     await this.fill(() => this.host.mpe(this.asked()), (found) =>
-      el("table", {}, Object.entries(found.configuration).map(([name, state]) =>
-        el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, state)))));
+      el("div", {},
+        el("p", { class: "dim" }, found.status === "exact" ? "Exact: no configuration is more probable."
+          : "The best found; there may be a more probable one."),
+        el("table", {}, Object.entries(found.configuration).map(([name, state]) =>
+          el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, state))))));
   }
 
   async fill(work, draw) {
