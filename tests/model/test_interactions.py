@@ -49,6 +49,15 @@ def test_factors_of_one_variable_bind_nobody_and_a_zero_is_a_number() -> None:
     assert_allclose(bonds(model), [1.0, 1.0, 0.0], atol=1e-3)
 
 
+def test_tables_that_are_too_large_count_as_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    weak = 0.01 * table(RNG(2), (3, 3))
+    model = made([3, 3, 3], ((0, 1), weak), ((1, 2), weak))
+    assert bonds(model).max() < 0.01
+    monkeypatch.setattr(interactions, "MOST_ENTRIES", 9)
+    assert_allclose(bonds(model)[1:], 1.0, atol=0.01)
+    assert bonds(model)[0] < 0.01
+
+
 def test_of_very_many_factors_some_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     model = FAMILIES["ea2d"].sample(RNG(0), L=30, beta=1.0)
     whole = bonds(model).mean()

@@ -38,19 +38,21 @@ def bonds(model: FactorGraph) -> FloatArray:
     """Σ_f tanh²(w_f) over the factors of each variable (n), w_f the size of the interaction.
 
     The size is a root mean square over the entries. Of models with very many factors only every so
-    many are looked at, those that are looked at counting for the others.
+    many are looked at, those that are looked at counting for the others. Tables beyond what may be
+    looked at count as binding as strongly as any.
     """
     wide = [f for f, scope in enumerate(model.scopes) if len(scope) > 1]
     step = 1 + len(wide) // MOST_FACTORS
     alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
     left = MOST_ENTRIES
+    found = np.zeros(model.n_variables)
     for f in wide[::step]:
         table = model.log_tables[f]
         left -= table.size
         if left < 0:
-            break
-        alike[table.shape].append(f)
-    found = np.zeros(model.n_variables)
+            found[list(model.scopes[f])] += step
+        else:
+            alike[table.shape].append(f)
     for members in alike.values():
         rest = without_main_effects(floored(np.stack([model.log_tables[f] for f in members])))
         size = np.sqrt((rest.reshape(len(members), -1) ** 2).mean(1))
