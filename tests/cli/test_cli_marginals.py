@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import re
 import shlex
@@ -16,11 +17,14 @@ from some_models import make
 import icgi
 from icgi import clock
 from icgi.answer import model_digest
+from icgi.cli import question
 from icgi.cli.engines import describe
 from icgi.cli.options import bytes_of
+from icgi.clock import Deadline
 from icgi.engines import ENGINES
 from icgi.model.formats.uai import read_marginals
 from icgi.model.ordering import search
+from icgi.portfolio.auto import Auto
 
 
 def files() -> set[str]:
@@ -362,6 +366,19 @@ def test_auto_answers_what_exact_refuses_and_says_how_well(run) -> None:
         assert "--seconds 8 " in result.stdout
     assert_allclose([row.sum() for row in read_marginals("out.MAR")], 1.0)
     run("marginals", "glass.uai", "--engine", "exact", "--memory", "1M", code=4)
+
+
+def test_the_end_that_auto_sets_itself_is_counted_down() -> None:
+    """Without seconds 20 of approximation; none where exact fits or where seconds are given."""
+    wide, easy = (make("sk", f"{n}.uai", n=n) for n in (60, 6))
+    forever, soon = Deadline.after(math.inf), Deadline.after(3.0)
+    for model, deadline, least, most in (
+        (wide, forever, 19.0, 20.0), (wide, soon, 2.0, 3.0), (easy, forever, math.inf, math.inf),
+    ):  # fmt: skip
+        budget = icgi.Budget(seconds=deadline.left)
+        brief = icgi.Budget(seconds=0.2)
+        ahead = Auto().forecast(model, brief, np.random.default_rng(0))
+        assert least <= question.end_of(Auto(), ahead, budget, deadline).left <= most
 
 
 @pytest.mark.parametrize("memory", ["500", "1M"])
