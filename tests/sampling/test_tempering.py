@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import zoo
 from icgi import clock
+from icgi.data.families import FAMILIES
 from icgi.engines import parse_engine
 from icgi.errors import BudgetError, IcgiError, UnsupportedModelError
 from icgi.exact.enumeration import joint
@@ -16,6 +17,7 @@ from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import UNKNOWN_ERROR, Budget, Marginals, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import ising_model, potts_model
+from icgi.sampling.targets import guess
 from icgi.sampling.tempering import ParallelTempering
 
 
@@ -365,6 +367,22 @@ def test_a_request_to_stop_is_heard_in_the_middle(engine: str) -> None:
         timer.join()
     assert 0.4 < time.perf_counter() - began < 3.0
     assert_allclose(found.probs.sum(1), 1.0)
+
+
+def test_who_stops_the_burn_in_gets_what_it_found_without_a_claim() -> None:
+    model = FAMILIES["ea2d"].sample(np.random.default_rng(3), L=8, beta=0.7)
+    chosen = ParallelTempering()
+    zoo.run(chosen, model, budget=Budget(iterations=20))  # compile first
+    with clock.stoppable():
+        timer = threading.Timer(0.5, clock.request_stop)
+        timer.start()
+        found = zoo.run(chosen, model, budget=Budget(iterations=10**9))
+        timer.join()
+    exact = zoo.run(JunctionTree(), model).probs
+    unary = guess(model).probs
+    assert np.abs(found.probs - exact).mean() < 0.5 * np.abs(unary - exact).mean()
+    assert found.status is Status.BUDGET_SPENT
+    assert (found.std_error == UNKNOWN_ERROR).all()
 
 
 def test_seconds_alone_lift_the_bound_on_sweeps() -> None:

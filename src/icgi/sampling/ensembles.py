@@ -126,6 +126,11 @@ class Ensembles:
         """λ of all levels."""
         return np.append(self.ladder, np.ones(self.top))
 
+    @property
+    def pace(self) -> float | None:
+        """Seconds that a sweep of everything takes; None before the first."""
+        return self._pace
+
     def _member(self, source: Stream, state: Any, origin: FloatArray | None = None) -> Ensemble:
         aim = self.aim
         trace = 2 if origin is None else self.room.trace

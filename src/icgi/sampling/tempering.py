@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.random import Generator
 
+from icgi import clock
 from icgi.clock import Deadline
 from icgi.errors import IcgiError, UnsupportedModelError
 from icgi.inference import UNKNOWN_ERROR, Budget, JointTables, Marginals, Scope, Status
@@ -37,6 +38,7 @@ SMALL = 0.05  # largest standard error under CONVERGED
 FEW_TRIPS = 10  # round trips of an ensemble below which draws are counted by them
 LOST_RHAT = 1.2  # beyond this no error of log Z can be believed
 SLOWEST_SWAP = 0.01  # a mean acceptance below this breaks the ladder in two
+LATE = 0.2  # seconds after the end that a last look may take
 BLOCK = 4096  # slots judged together: their batches fit into the processor's cache
 JUDGING = 2e-8  # seconds that a batch of one slot takes to be judged
 HOT_RHAT = 1.2  # hot end: replicas that differ more than this have not forgotten their past
@@ -104,12 +106,32 @@ def temper(
     iterations = budget.sweeps()
     with burnt_in(aim, settings, budget, deadline, rng) as (ensembles, ready):
         if not ready:
-            return guess(aim.model, ensembles.sweeps)
+            return _last_look(ensembles)
         judging = JUDGING * len(ensembles.members) * exchange.BATCHES * aim.slots
         until = replace(deadline, at=deadline.at - min(judging, 0.25 * deadline.left))
         if not ensembles.sweep(max(1, iterations - ensembles.sweeps), recording=True, until=until):
             return guess(aim.model, ensembles.sweeps)
     return _judge(ensembles, settings.hottest)
+
+
+def _last_look(ensembles: Ensembles) -> Marginals:
+    """What a few sweeps after the end say, who know nothing of their error.
+
+    Where even they take long, or zeros may be violated still: what the unary factors say.
+    """
+    aim, pace = ensembles.aim, ensembles.pace
+    if aim.has_zeros or pace is None or pace > LATE:
+        return guess(aim.model, ensembles.sweeps)
+    ensembles.start_record()
+    # a part of its own: who asks to stop gets this, too
+    until = Deadline(clock.now() + LATE, clock.Part())
+    if not ensembles.sweep(max(1, int(0.5 * LATE / pace)), recording=True, until=until):
+        return guess(aim.model, ensembles.sweeps)
+    mean = _summary(ensembles).mean
+    error = aim.stated(np.full_like(mean, UNKNOWN_ERROR))
+    stats = {"sweeps": float(ensembles.sweeps), "std_error": float(error.max(initial=0.0))}
+    probs, errors = aim.spread(mean, 1.0 - mean), aim.spread(error, error)
+    return Marginals(probs, Status.BUDGET_SPENT, std_error=errors, stats=stats)
 
 
 @contextmanager
