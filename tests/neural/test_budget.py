@@ -1,5 +1,7 @@
 """Budgets of the networks: seconds, memory, what an unfinished answer is, and honest bands."""
 
+import re
+import sys
 import time
 
 import numpy as np
@@ -14,11 +16,11 @@ from icgi.clock import Deadline
 from icgi.data.families import FAMILIES
 from icgi.engines import parse_engine
 from icgi.errors import BudgetError, UnsupportedModelError
+from icgi.extras import install_command
 from icgi.inference import UNKNOWN_ERROR, Budget, Status, infer
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising, ising_model
 from icgi.neural import doubt, network_engine, spin_engine
-from icgi.neural import engine as engine_module
 from icgi.neural.pace import OutOfTime, Watched
 
 ENGINES = ("icgi", "icgi:paper")
@@ -280,9 +282,7 @@ def test_models_of_many_states_are_refused_before_they_are_arranged(
 def test_a_missing_extra_is_refused_before_anything_is_computed(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    there = engine_module.importlib.util.find_spec
-    monkeypatch.setattr(
-        engine_module.importlib.util, "find_spec", lambda n: None if n == missing else there(n)
-    )
-    with pytest.raises(icgi.IcgiError, match=rf"{missing} not found.*pip install -e '\.\[nn\]'"):
+    monkeypatch.setitem(sys.modules, missing, None)
+    expected = re.escape(f"a network needs {missing}; install it with: {install_command('nn')}")
+    with pytest.raises(icgi.IcgiError, match=expected):
         parse_engine("icgi")

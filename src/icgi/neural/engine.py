@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from numpy.random import Generator
 
 from icgi.clock import Deadline
 from icgi.errors import CheckpointError, IcgiError
+from icgi.extras import require_extra
 from icgi.inference import UNKNOWN_ERROR, Budget, Marginals, Status, require_device
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import IsingArrays, as_ising
@@ -66,7 +66,7 @@ class IcgiNetwork:
                 f"core={self.core}, orders={self.orders}, steps={self.steps}; give 1 or more for "
                 "core and orders, 0 or more for steps"
             )
-        require_extra()
+        require_libraries()
         require_device(self.device)
         # torch and weights are loaded here: this is start-up, no part of anybody's seconds
         self._network()
@@ -190,7 +190,7 @@ class TrainedNetwork:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        require_extra()
+        require_libraries()
         require_device(self.device)
         self._network()
 
@@ -244,7 +244,7 @@ class Ensemble:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        require_extra()
+        require_libraries()
         require_device(self.device)
         from icgi.neural.weights import shipped, shipped_seeds
 
@@ -345,15 +345,10 @@ def switched(network: Any, changes: dict[str, Any]) -> Any:
     return other
 
 
-def require_extra() -> None:
+def require_libraries() -> None:
     """Refuse at once where the networks' libraries are not installed."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise IcgiError(
-            f"the networks need PyTorch and safetensors, {' and '.join(missing)} not found; "
-            "install the extra `nn`: pip install 'icgi[nn]', or in a checkout: "
-            "pip install -e '.[nn]'"
-        )
+    for name in NEEDED:
+        require_extra(name, "nn", "a network")
 
 
 def unread(model: FactorGraph) -> Marginals:
