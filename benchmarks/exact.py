@@ -90,8 +90,9 @@ def time_package(
     """Seconds of the first call and of the best one, and the marginals."""
     small = FAMILIES["ea2d"].sample(np.random.default_rng(0), L=4)
     SOLVERS[solver](small, {})()
-    if solver == "icgi":  # that model is too small to load every kernel
+    if solver == "icgi":  # that model is too small, and has too few zeros, to load every kernel
         icgi.marginals(FAMILIES["ea2d"].sample(np.random.default_rng(0), L=15), engine="jt")
+        icgi.marginals(FAMILIES["csp"].sample(np.random.default_rng(0)), {0: 1}, engine="jt")
     run = SOLVERS[solver](model, evidence)
     end_after(limit)
     spent: list[float] = []
