@@ -6,9 +6,10 @@
 
 `parts`: the network without one part, exact labels. `loss`: γ and M_eff of the paper's loss alone,
 on labels of short chains, so that their deviation ŝ means something; on exact labels ŝ = 0 and γ
-changes nothing. All runs of all seeds have the same models, batches and steps, side by side in as
-many processes as are asked for; the steps are what fits the seconds. γ and M_eff are looked at on
-validation models of the training families only. A second call leaves out what is there already.
+changes nothing. All runs of all seeds have the same models, batches and steps, or seconds, each in
+a process of its own (recorded runs on streams of one process do not get on with each other). γ
+and M_eff are looked at on validation models of the training families only. A second call leaves
+out what is there already.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,11 @@ import torch
 from icgi.conformal.metrics import calibration_error, class_bins
 from icgi.kernels import cache_folder
 from icgi.neural.batch import spins_of
-from icgi.neural.networks import network_class
-from icgi.train import evaluate, together
+from icgi.neural.weights import load_weights
+from icgi.train import evaluate
 from icgi.train.config import TrainConfig
 from icgi.train.examples import Examples, Recipe, made, workers
+from icgi.train.loop import run_task
 from icgi.train.presets import PLAIN, PRESETS
 from icgi.train.task import Task, answers
 
@@ -44,7 +47,6 @@ GAMMAS, EFFECTIVES = (0.0, 1.0, 5.0, 10.0), (100.0, 1000.0, 10_000.0)
 SETS = ("mix N ≤ 24", "EA 2D L=8 β=1", "SK N=50 β=1 h=0.1", "BA N=60 m=3 β=1")
 CHAINS, BURN, SWEEPS = 4, 20, 60  # of labels whose deviation means something
 CHUNK = 8192  # models whose chains run together
-RESERVE = 25.0  # seconds for checks and writing
 
 
 def configurations(group: str) -> dict[str, TrainConfig]:
@@ -130,146 +132,66 @@ def jobs(groups: list[str], seeds: list[int], kept: set[tuple[str, str, int]]) -
     ]
 
 
-def shares(todo: list[Any], processes: int) -> list[list[Any]]:
-    """Jobs of each process; a process has one kind of labels, where there are enough processes."""
-    if processes < 2:
-        return [todo]
-    ordered = sorted(todo, key=lambda job: job[0])
-    size = math.ceil(len(ordered) / processes)
-    return [ordered[k : k + size] for k in range(0, len(ordered), size)]
-
-
 def train(given: argparse.Namespace) -> None:
-    """Start the processes, and gather what they leave."""
+    """Start a process for each run, so many at once, and keep a line of each that ends."""
     began = time.time()
     folder: Path = given.folder
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.part"):
-        old.unlink()
-    for old in folder.glob("pace-*"):
-        old.unlink()
-    stored = [folder / "lines.jsonl", *([given.kept] if given.kept else [])]
-    before = [x for path in stored for x in read(path)]
-    (folder / "lines.jsonl").write_text("".join(text(x) for x in before))
+    before = [*read(folder / "lines.jsonl"), *(read(given.kept) if given.kept else [])]
     kept = {(x["group"], x["variant"], x["seed"]) for x in before}
-    parts = shares(jobs(given.groups, given.seeds, kept), given.processes)
+    todo = jobs(given.groups, given.seeds, kept)
     training_models(given.models, given.processes)
     validation_models(given.validation)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # the processes need it
     print(f"models are there after {time.time() - began:.0f} s", flush=True)
-    running = []
-    for k, part in enumerate(parts):
-        plan = folder / f"plan-{k}.part"
-        plan.write_text(json.dumps([list(job[:3]) for job in part]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def start(job: tuple[str, str, int, TrainConfig]) -> int:
         command = [
-            sys.executable, __file__, "lanes", str(folder), "--plan", str(plan), "--number", str(k),
-            "--processes", str(len(parts)), "--models", str(given.models),
-            "--validation", str(given.validation), "--steps", str(given.steps),
-            "--batch", str(given.batch), "--until", str(began + given.seconds),
+            sys.executable, __file__, "one", str(folder), "--job", *map(str, job[:3]),
+            "--models", str(given.models), "--validation", str(given.validation),
+            "--steps", str(given.steps), "--batch", str(given.batch),
+            "--seconds", str(given.seconds),
         ]  # fmt: skip
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-        running.append(subprocess.Popen(command, env=environment))
-    while any(p.poll() is None for p in running):
-        time.sleep(1.0)
-    gather(folder)
-    bad = [p.returncode for p in running if p.returncode]
+        return subprocess.run(command, env=environment, check=False).returncode
+
+    with ThreadPoolExecutor(given.processes) as pool:
+        bad = [code for code in pool.map(start, todo) if code]
     print(f"{time.time() - began:.0f} s, exit codes that are not 0: {bad}", flush=True)
 
 
-def gather(folder: Path) -> None:
-    """One file of lines and one of weights from those of the processes."""
-    weights: dict[str, Any] = {}
-    if (folder / "weights.npz").exists():
-        with np.load(folder / "weights.npz") as stored:
-            weights = dict(stored)
-    with (folder / "lines.jsonl").open("a") as file:
-        for path in sorted(folder.glob("lines-*.part")):
-            file.write(path.read_text())
-    for path in sorted(folder.glob("weights-*.part")):
-        with np.load(path) as stored:
-            weights |= dict(stored)
-    if weights:
-        np.savez_compressed(folder / "weights.npz", **weights)
-    for path in [*folder.glob("*.part"), *folder.glob("pace-*")]:
-        path.unlink()
-
-
-def lanes(given: argparse.Namespace) -> None:
-    """Train the runs of one process."""
+def one(given: argparse.Namespace) -> None:
+    """Train one run; its weights and its log are kept in a folder of its own."""
     torch.set_num_threads(1)
-    folder: Path = given.folder
-    plan = [tuple(job) for job in json.loads(given.plan.read_text())]
-    exact = training_models(given.models, 1)
+    group, name, seed = given.job[0], given.job[1], int(given.job[2])
+    data, error = training_models(given.models, 1), 0.0
     validation = validation_models(given.validation)
-    data: dict[str, Examples] = {"parts": exact}
-    errors = {"parts": 0.0}
-    if any(group == "loss" for group, _, _ in plan):
-        data["loss"] = chain_labels(exact)
-        gap = (data["loss"].reference - exact.reference).abs().sum(-1)
-        errors["loss"] = float(gap[exact.asked > 0].mean())
-    forms: dict[tuple[str, bool], list[Any]] = {}
-    found: list[together.Lane] = []
-    for group, name, seed in plan:
-        config = dataclasses.replace(
-            configurations(group)[name], seed=seed, batch=given.batch, steps=given.steps
-        )
-        key = (group, config.settings.positions == "laplacian")
-        task = Task(config, [data[group]], [validation], forms.get(key))
-        found += together.lanes([task], lambda line: print(line, flush=True))
-        forms[key] = task.forms or []
-    print(f"process {given.number}: {len(found)} runs are ready", flush=True)
-    steps = agreed_steps(given, found)
+    if group == "loss":
+        chains = chain_labels(data)
+        error = float((chains.reference - data.reference).abs().sum(-1)[data.asked > 0].mean())
+        data = chains
+    config = dataclasses.replace(
+        configurations(group)[name], seed=seed, batch=given.batch, steps=given.steps,
+        seconds=given.seconds,
+    )  # fmt: skip
+    task = Task(config, [data], [validation])
     began = time.time()
-    together.train(found, steps, going=lambda: time.time() < given.until - RESERVE / 2)
-    spent = time.time() - began
-    weights = {}
-    with (folder / f"lines-{given.number}.part").open("w") as file:
-        for (group, name, seed), lane in zip(plan, found, strict=True):
-            run = lane.run
-            history = [[line["step"], round(line["mae"][0], 6)] for line in run.history]
-            line = {
-                "group": group, "variant": name, "seed": seed, "steps": run.step,
-                "planned": steps, "models": given.models, "batch": given.batch,
-                "label_error": round(errors[group], 5), "validation": quality(run.best, validation),
-                "history": history, "skipped": int(run.skipped), "seconds": round(spent, 1),
-                "beside": len(found), "device": hardware(),
-            }  # fmt: skip
-            file.write(text(line))
-            file.flush()
-            print(f"{group} {name} {seed}: {line['validation']['mae']:.5f}", flush=True)
-            if group == "parts":
-                for key, value in run.best.state_dict().items():
-                    weights[f"{name}/{seed}/{key}"] = value.half().cpu().numpy()
-    if weights:
-        with (folder / f"weights-{given.number}.part").open("wb") as out:
-            np.savez(out, **weights)
+    result = run_task(task, run_folder(given.folder, group, name, seed))
+    line = {
+        "group": group, "variant": name, "seed": seed, "steps": result.steps,
+        "models": given.models, "batch": given.batch, "label_error": round(error, 5),
+        "validation": quality(result.network, validation),
+        "history": [[x["step"], round(x["mae"][0], 6)] for x in result.history],
+        "seconds": round(time.time() - began, 1), "device": hardware(),
+    }  # fmt: skip
+    with (given.folder / "lines.jsonl").open("a") as file:
+        file.write(text(line))
+    print(f"{group} {name} {seed}: {line['validation']['mae']:.5f}", flush=True)
 
 
-def agreed_steps(given: argparse.Namespace, found: list[together.Lane]) -> int:
-    """Steps that every process has time for; measured while all of them work."""
-    if math.isinf(given.until):
-        return int(given.steps)
-    wait(given, "ready", 0.0)
-    pace = together.seconds_per_round(found, min(8.0, 0.05 * (given.until - time.time())))
-    slowest = max(wait(given, "seconds", pace))
-    left = given.until - time.time() - RESERVE
-    steps = max(1, min(given.steps, int(0.93 * left / slowest)))
-    print(f"process {given.number}: {pace:.3f} s a round, {steps} steps", flush=True)
-    # what little the processes differ in their clocks must not differ in their steps
-    return int(min(wait(given, "steps", float(steps))))
-
-
-def wait(given: argparse.Namespace, what: str, value: float) -> list[float]:
-    """Tell the other processes a number, and hear theirs."""
-    mine = given.folder / f"pace-{what}-{given.number}"
-    mine.with_suffix(".new").write_text(repr(value))
-    mine.with_suffix(".new").replace(mine)
-    paths = [given.folder / f"pace-{what}-{k}" for k in range(given.processes)]
-    until = time.time() + 90.0
-    while time.time() < until and not all(p.exists() for p in paths):
-        time.sleep(0.2)
-    return [float(p.read_text()) for p in paths if p.exists()]
+def run_folder(folder: Path, group: str, name: str, seed: int) -> Path:
+    return folder / f"{group}-{name}-seed{seed}".replace(" ", "-").replace("=", "")
 
 
 def hardware() -> str:
@@ -289,19 +211,10 @@ def text(line: dict[str, Any]) -> str:
 
 def networks(folder: Path) -> Iterator[tuple[str, int, Any]]:
     """Trained networks of a folder: variant, seed, network."""
-    with np.load(folder / "weights.npz") as stored:
-        weights = dict(stored)
-    for name in dict.fromkeys(tuple(key.split("/")[:2]) for key in weights):
-        settings = configurations("parts")[name[0]].settings
-        network = network_class("paper")(settings)
-        prefix = "/".join(name) + "/"
-        state = {
-            key.removeprefix(prefix): torch.from_numpy(value)
-            for key, value in weights.items()
-            if key.startswith(prefix)
-        }
-        network.load_state_dict(state)
-        yield name[0], int(name[1]), network.float().eval().requires_grad_(False)
+    for line in read(folder / "lines.jsonl"):
+        path = run_folder(folder, line["group"], line["variant"], line["seed"])
+        if line["group"] == "parts":
+            yield line["variant"], line["seed"], load_weights(path / "weights.safetensors")
 
 
 def measure(given: argparse.Namespace) -> None:
@@ -386,7 +299,7 @@ def spread(values: list[Any]) -> str:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "train": train,
-    "lanes": lanes,
+    "one": one,
     "measure": measure,
     "table": lambda given: table(),
 }
@@ -402,13 +315,12 @@ def main() -> None:
     parser.add_argument("--validation", type=int, default=256)
     parser.add_argument("--steps", type=int, default=PLAIN.steps, help="at most")
     parser.add_argument("--batch", type=int, default=PLAIN.batch)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="for everything")
-    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of each run")
+    parser.add_argument("--processes", type=int, default=1, help="runs at once")
     parser.add_argument("--kept", type=Path, help="lines of an earlier call, not made again")
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--count", type=int, default=40, help="models of each set")
-    for name, kind in (("plan", Path), ("number", int), ("until", float)):
-        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.what != "table" and given.folder is None:
         parser.error("give a folder")

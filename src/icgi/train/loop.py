@@ -167,15 +167,6 @@ class Run:
         self.step += 1
         return loss
 
-    def at_rate_zero(self, step: int) -> None:
-        """Do the work of a step that changes no weight, to see how long it takes."""
-        k = self.turns[step % len(self.turns)]
-        self.inputs[k].draw(step, 0.0)
-        self.rate.zero_()
-        for group in self.optimizer.param_groups if self.device.type != "cuda" else ():
-            group["lr"] = 0.0
-        self.steps[k]()
-
     def _update(self, k: int) -> Tensor:
         config = self.config
         loss = self.task.loss(self.wrapped, self.inputs[k], self.late)

@@ -28,10 +28,9 @@ class Task:
         config: TrainConfig,
         data: list[Examples],
         validation: list[Examples],
-        forms: list[Any] | None = None,
     ) -> None:
         self.config, self.data, self.validation = config, data, validation
-        self.forms = forms  # the data as the network reads them, where another task has made them
+        self.forms: list[Any] | None = None  # the data as the network reads them
         self.device = data[0].reference.device
         made = network_class(config.network)
         self.recorded: bool = made.recorded  # type: ignore[attr-defined]
