@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
@@ -34,8 +34,8 @@ ROOT = Path(__file__).parent
 LINES = ROOT / "results" / "deadlines.jsonl"
 PAGE = ROOT.parent / "docs" / "deadlines.md"
 ENGINES = (
-    "auto", "jt", "pfaffian", "mf", "lbp", "trbp", "gbp", "tap", "ttve", "pt", "pa", "icgi",
-    "icgi:paper",
+    "auto", "exact", "jt", "pfaffian", "mf", "lbp", "trbp", "gbp", "tap", "ttve", "pt", "pa",
+    "icgi", "icgi:paper", "gnn-bp", "bpnn", "direct-gnn", "ensemble",
 )  # fmt: skip
 PROTEIN = "pdb1b25"
 
@@ -143,8 +143,16 @@ def kept(line: dict) -> bool:
 
 
 def cell(line: dict) -> str:
-    late = "" if kept(line) else " **late**"
+    late = "" if kept(line) else f" **late** ({line.get('cpu', np.nan):.1f} s of a processor)"
     return f"{line.get('used', np.nan):.2f} {line['status']}{late}"
+
+
+def load(found: Iterable[dict], asked: float) -> str:
+    """Median and largest load of the machine during the runs of so many seconds."""
+    loads = sorted(x["load"] for x in found if x["asked"] == asked and "load" in x)
+    if not loads:
+        return "not kept"
+    return f"{loads[len(loads) // 2]:g} ({loads[-1]:g}), {len(loads)} runs"
 
 
 def render() -> None:
@@ -160,7 +168,10 @@ def render() -> None:
         "`benchmarks/results/deadlines.jsonl`. Compiling (once after an installation) and building "
         "the model are not counted. *refused* is a message before or within that time that says "
         "why. An engine keeps its deadline if it uses at most max(0.5 s, 10 %) more than asked: "
-        f"{len(found) - len(late)} of {len(found)} did; **late** marks the others.",
+        f"{len(found) - len(late)} of {len(found)} did; **late** marks the others, with the "
+        "processor time that they got. The loads of the two cores, median (most):",
+        "",
+        *(f"* {s:g} s: {load(found.values(), s)}" for s in asked),
     ]
     for name in MODELS:
         rows = [e for e in engines if any((e, name, s) in found for s in asked)]

@@ -150,6 +150,36 @@ def words(line: dict) -> str:
     return f"{line['seconds']:7.2f} s  {line['status']}{error}{marks}{why}"
 
 
+def _incomplete(found: list[dict]) -> list[str]:
+    """Which engines have not met all instances, and how late answers came about."""
+    per_engine = Counter(line["engine"] for line in found)
+    most = max(per_engine.values(), default=0)
+    families = {e: len({x["family"] for x in found if x["engine"] == e}) for e in per_engine}
+    fewest = min((per_engine[e], families[e]) for e in per_engine) if per_engine else (0, 0)
+    text = []
+    if fewest[0] < most:
+        text += [
+            f"Not all engines have met all {most} instances: they meet one instance of every "
+            f"family before the second of any. The engine with the fewest has met {fewest[0]}, of "
+            f"{fewest[1]} families.",
+            "",
+        ]
+    slow = [line for line in found if late(line)]
+    loads = sorted(line["load"] for line in slow if "load" in line)
+    if loads:
+        text += [
+            f"The {len(slow)} late answers were made while two cores had a load of {loads[0]:g} to "
+            f"{loads[-1]:g}: "
+            + ", ".join(
+                f"`{x['engine']}` {x['instance']} {x['seconds']:.1f} s"
+                for x in sorted(slow, key=lambda x: -x["seconds"])
+            )
+            + ".",
+            "",
+        ]
+    return text
+
+
 def render() -> None:
     found = lines()
     count: dict[str, Counter[str]] = defaultdict(Counter)
@@ -167,8 +197,9 @@ def render() -> None:
         "`python benchmarks/every_instance.py`, written by `--render` from "
         "`benchmarks/results/every_instance.jsonl`. *unsound*: a row is not a distribution, "
         "impossible states have mass, or a number is not finite. *late*: more than max(0.5 s, "
-        "10 %) over the time.",
+        "10 %) over the time. `pt-gpu` needs a device and was left out.",
         "",
+        *_incomplete(found),
         "| engine | instances | " + " | ".join(KINDS) + " |",
         "|---" * (len(KINDS) + 2) + "|",
     ]
