@@ -1,10 +1,10 @@
 """Labelled sets of 100,000 instances: create, open, verify, append, compact, stream, query.
 
-    python benchmarks/large_sets.py [--instances 100000] [--folder FOLDER]
+    python benchmarks/large_sets.py [--instances 100000] --folder FOLDER | --render
 
 Models are grids of 3 × 3 spins, labelled exactly in batches. Prints processor and elapsed seconds
-of every step, bytes on the disk, and what DuckDB and pandas take for the same three questions; one
-line of JSON goes to benchmarks/results/large_sets.jsonl. A set that is in the folder is used.
+of every step, and what DuckDB and pandas take; one line of JSON for each step goes to
+benchmarks/results/large_sets.jsonl. A set that is in the folder is used.
 """
 
 import argparse
@@ -34,39 +34,40 @@ SOME = 1000  # labels that are appended one by one, in one block and each by its
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--instances", type=int, default=100_000)
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
-    spent: dict[str, list[float]] = {}
+    if options.folder is not None:
+        measure(options.folder, options.instances)
+    for line in stored():
+        print(f"{line['instances']:8,} {line['step']:50} {line['cpu']:8.2f} {line['seconds']:8.2f}")
 
+
+def stored() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.exists() else []
+
+
+def measure(folder: Path, count: int) -> None:
     def timed(name: str, action: Callable[[], Any]) -> Any:
         wall, cpu = time.perf_counter(), time.process_time()
         found = action()
-        spent[name] = [
-            round(time.process_time() - cpu, 2), round(time.perf_counter() - wall, 2)
-        ]  # fmt: skip
-        print(
-            f"{name:50} {spent[name][0]:8.2f} s of a processor {spent[name][1]:8.2f} s", flush=True
-        )
+        line = {"instances": count, "step": name, "cpu": round(time.process_time() - cpu, 3)}
+        line |= {"seconds": round(time.perf_counter() - wall, 3), "hardware": hardware()}
+        kept = [x for x in stored() if (x["instances"], x["step"]) != (count, name)]
+        LINES.write_text("".join(json.dumps(each) + "\n" for each in [*kept, line]))
         return found
 
-    folder, count = options.folder, options.instances
     if not (folder / "manifest.json").exists():
         timed("create", lambda: LabelledSet.create(folder, drawn(count), "grids"))
         fill(LabelledSet(folder), timed)
-    stored = timed("open", lambda: LabelledSet(folder))
-    assert len(stored) == count
-    damage = timed("verify", stored.verify)
+    stored_set = timed("open", lambda: LabelledSet(folder))
+    assert len(stored_set) == count
+    damage = timed("verify", stored_set.verify)
     assert not damage, damage[:3]
-    timed("names of what is labelled", stored.labelled)
-    timed("first instance of the stream", lambda: next(iter(stored.stream())))
-    timed("stream of 10,000", lambda: sum(1 for _ in islice(stored.stream(), 10_000)))
+    timed("names of what is labelled", stored_set.labelled)
+    timed("first instance of the stream", lambda: next(iter(stored_set.stream())))
+    timed("stream of 10,000", lambda: sum(1 for _ in islice(stored_set.stream(), 10_000)))
     queries(folder, timed)
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    files = len(list(folder.iterdir()))
-    line = {"instances": count, "bytes": size, "files": files, "seconds": spent}
-    print(f"{size / 2**20:.0f} MiB in {files} files")
-    with LINES.open("a") as file:
-        file.write(json.dumps({**line, "hardware": hardware()}) + "\n")
 
 
 def drawn(count: int) -> Iterator[tuple[Identity, FactorGraph]]:

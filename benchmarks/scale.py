@@ -4,9 +4,10 @@
     python benchmarks/scale.py --render
 
 `start`: seconds from nothing to the first answer of a worker, bytes of a question and of an answer
-as they travel, seconds that a killed worker costs. `share`: one model, four pieces, on 1, 2 and 4
-worker processes; the answers are compared bit for bit. Elapsed seconds mean something on a quiet
-machine only; those of processors (the workers' included) always do.
+as they travel, seconds that a killed worker costs. `share`: one model, four pieces: processor
+seconds of the model undivided and of every piece, what that gains with 1, 2 and 4 workers of a
+processor each, and elapsed seconds, which mean something on a quiet machine only; the answers are
+compared bit for bit.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import os
 import pickle
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,23 +27,25 @@ from icgi.data.jobs.answers import hardware, job
 from icgi.data.jobs.job import Question
 from icgi.data.jobs.processes import Processes
 from icgi.data.jobs.run import arriving
-from icgi.inference import Budget
+from icgi.engines import parse_engine
+from icgi.inference import Budget, infer
 from icgi.model.graph import FactorGraph
+from icgi.portfolio.division import divide
 
 LINES = Path(__file__).parent / "results" / "scale.jsonl"
 PIECES = 4
 
 
 def models() -> dict[str, tuple[FactorGraph, str, Budget]]:
-    """Models whose work takes some ten seconds of one processor."""
+    """Models whose work takes some seconds of one processor."""
 
     def drawn(name: str, **given: float) -> FactorGraph:
         return FAMILIES[name].sample(np.random.default_rng(0), **given)
 
     return {
-        "EA 3D, 8 × 8 × 8, β = 1": (drawn("ea3d", L=8, beta=1.0), "pt", Budget(iterations=6000)),
-        "EA 2D, 24 × 24": (drawn("ea2d", L=24, beta=1.0), "jt", Budget()),
-        "SK, 50 spins, β = 1": (drawn("sk", n=50, beta=1.0), "ttve:escalate=false", Budget()),
+        "EA 3D, 6 × 6 × 6": (drawn("ea3d", L=6), "pt:threads=1", Budget(iterations=2000)),
+        "EA 2D, 18 × 18": (drawn("ea2d", L=18), "jt", Budget()),
+        "SK, 30 spins": (drawn("sk", n=30), "ttve:escalate=false,exact_entries=0", Budget()),
     }
 
 
@@ -55,10 +58,10 @@ def main() -> None:
     if not options.render:
         counts = [int(each) for each in options.workers.split(",")]
         for part in options.parts.split(","):
-            old = [line for line in stored() if line["part"] != part]
-            new = start() if part == "start" else share(counts)
-            new = [{"part": part, **line, "hardware": hardware()} for line in new]
-            LINES.write_text("".join(json.dumps(line) + "\n" for line in old + new))
+            for line in start() if part == "start" else share(counts):
+                old = [x for x in stored() if (x["part"], x.get("model")) != (part, line["model"])]
+                new = {"part": part, **line, "hardware": hardware()}
+                LINES.write_text("".join(json.dumps(each) + "\n" for each in [*old, new]))
     for line in stored():
         print(json.dumps(line))
 
@@ -79,9 +82,8 @@ def clocks(action: Callable[[], object]) -> tuple[object, float, float]:
     return found, time.perf_counter() - before, spent() - cpu
 
 
-def start() -> list[dict[str, object]]:
+def start() -> Iterator[dict[str, object]]:
     """What a worker costs before and after its work."""
-    lines: list[dict[str, object]] = []
     for name, (model, _, _) in models().items():
         question = Question(name, model)
         answer = icgi.marginals(model, engine="lbp").marginals
@@ -89,7 +91,7 @@ def start() -> list[dict[str, object]]:
             "question": len(pickle.dumps(question, -1)),
             "answer": len(pickle.dumps(answer, -1)),
         }
-        lines.append({"model": name, "bytes": sizes})
+        yield {"model": name, "bytes": sizes}
     small = Question(
         "small", FAMILIES["er"].sample(np.random.default_rng(0), n=40, p=0.1, beta=1.0)
     )
@@ -97,39 +99,48 @@ def start() -> list[dict[str, object]]:
     for count in (1, 2):
         place = Processes(count)
         _, wall, _ = clocks(lambda p=place, n=count: next(arriving(todo[:n], p)))  # type: ignore[misc]
-        lines.append({"workers": count, "seconds to the first answer": round(wall, 2)})
+        yield {"model": f"{count} workers", "seconds to the first answer": round(wall, 2)}
         for worker in place.spare:
             worker.end()
-    return lines
 
 
-def share(counts: list[int]) -> list[dict[str, object]]:
-    """One model on several numbers of workers."""
-    lines: list[dict[str, object]] = []
+def share(counts: list[int]) -> Iterator[dict[str, object]]:
+    """One model undivided, its pieces one by one, and all of it on several numbers of workers."""
     for name, (model, engine, budget) in models().items():
-        icgi.marginals(
-            model, engine=engine, budget=Budget(iterations=2), cluster="serial", pieces=2
-        )
-        truth, wall, cpu = clocks(
+        brief = Budget(iterations=2, table_bytes=budget.table_bytes)
+        icgi.marginals(model, engine=engine, budget=brief, cluster="serial", pieces=2)
+        truth, _, whole = clocks(
             lambda m=model, e=engine, b=budget: icgi.marginals(m, engine=e, budget=b)  # type: ignore[misc]
         )
-        lines.append({"model": name, "engine": engine, "undivided": round(wall, 2)})
+        division = divide(model, parse_engine(engine), PIECES, np.random.default_rng(0))
+        spent = []
+        for each in division.pieces:
+            run = lambda p=each, e=engine, b=budget: infer(  # noqa: E731
+                p.model, p.evidence, parse_engine(e), b, np.random.default_rng(p.seed)
+            )
+            spent.append(round(clocks(run)[2], 2))
+        line = {"model": name, "engine": engine, "cpu undivided": round(whole, 2), "cpu": spent}
+        line["gain"] = {n: round(sum(spent) / longest(spent, n), 2) for n in counts}
         first = None
         for count in counts:
-            found, wall, cpu = clocks(
+            found, wall, _ = clocks(
                 lambda m=model, e=engine, b=budget, n=count: icgi.marginals(  # type: ignore[misc]
                     m, engine=e, budget=b, workers=n, pieces=PIECES
                 )
             )
             first = found if first is None else first
-            same = bool((found.probs == first.probs).all())  # type: ignore[attr-defined]
-            apart = float(np.abs(found.probs - truth.probs).max())  # type: ignore[attr-defined]
-            line = {"model": name, "engine": engine, "workers": count, "same": same}
-            line |= {"seconds": round(wall, 2), "cpu": round(cpu, 2), "apart": apart}
-            line |= {"stated": float(found.std_error.max()) if found.std_error is not None else 0.0}  # type: ignore[attr-defined]
-            lines.append(line)
-            print(json.dumps(line), flush=True)
-    return lines
+            line[f"seconds, {count} workers"] = round(wall, 2)
+            line["same"] = bool((found.probs == first.probs).all())  # type: ignore[attr-defined]
+        line["apart"] = float(np.abs(first.probs - truth.probs).max())  # type: ignore[attr-defined]
+        yield {**line, "load": round(os.getloadavg()[0], 1)}
+
+
+def longest(spent: list[float], workers: int) -> float:
+    """Seconds of the busiest of some workers, each taking the next piece when it is free."""
+    busy = [0.0] * workers
+    for each in spent:
+        busy[busy.index(min(busy))] += each
+    return max(busy)
 
 
 if __name__ == "__main__":

@@ -256,6 +256,7 @@ def rare() -> Iterator[Line]:
     """Rare causes, noisy-or without leaks, all effects observed as present: most digits cancel."""
     for prior, causes, effects, fan_in in (
         (1e-4, 300, 15, 30), (1e-6, 300, 10, 30), (1e-6, 300, 15, 30), (1e-6, 300, 16, 40),
+        (1e-6, 300, 20, 40),
     ):  # fmt: skip
         rng = np.random.default_rng([causes, effects])
         cards, factors, ends = structured.rare_network(rng, causes, effects, fan_in, prior)

@@ -45,8 +45,8 @@ ENGINES: dict[str, tuple[Engine, Budget]] = {
     ),
     "pt": (ParallelTempering(threads=1), Budget(seconds=60, iterations=400)),
 }
-DEVELOPMENT = "linkage_16", "linkage_24"
-REPORT = "linkage_13", "linkage_22", "BN_31", "Pedigree_12", "Pedigree_13"
+DEVELOPMENT = ("linkage_16",)
+REPORT = "linkage_13", "linkage_22", "Pedigree_12", "Pedigree_13"
 NETWORKS = ((0.1, 100, 8, 20), (0.01, 100, 8, 20), (0.1, 200, 12, 40))
 Line = dict[str, object]
 
@@ -59,17 +59,20 @@ def main() -> None:
     options = parser.parse_args()
     if not options.render:
         for part in options.parts.split(","):
-            old = [line for line in stored() if line["part"] != part]
-            new = []
             for line in {"reduced": reduced, "causes": causes}[part](options.seeds):
-                new.append({"part": part, **line})
-                print(json.dumps(new[-1]), flush=True)
-                LINES.write_text("".join(json.dumps(each) + "\n" for each in old + new))
+                print(json.dumps(line), flush=True)
+                with LINES.open("a") as file:
+                    file.write(json.dumps({"part": part, **line}) + "\n")
     render()
 
 
 def stored() -> list[Line]:
     return [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.exists() else []
+
+
+def known(part: str) -> set[tuple[object, ...]]:
+    """What is measured already: a run that was stopped goes on."""
+    return {(x["model"], x["form"], x["engine"]) for x in stored() if x["part"] == part}
 
 
 def exactly(model: FactorGraph) -> FloatArray:
@@ -81,20 +84,28 @@ def reduced(seeds: int) -> Iterator[Line]:
     folder = data_folder()
     if folder is None:
         raise SystemExit("set ICGI_DATA to the folder of the instances")
+    done = known("reduced")
     for each in instances(folder):
-        if each.name not in DEVELOPMENT + REPORT:
+        wanted = {(each.name, form, name) for form in ("as it is", "reduced") for name in ENGINES}
+        if each.name not in DEVELOPMENT + REPORT or wanted <= done:
             continue
         model = condition(each.model(), dict(each.evidence())).model
         truth, free = exactly(model), np.flatnonzero(model.cards > 1)
         merged, small = reduced_form(model)
         for form, part, back in (("as it is", model, None), ("reduced", small, merged)):
             for name in ENGINES:
+                if (each.name, form, name) in done:
+                    continue
                 line = {"model": each.name, "development": each.name in DEVELOPMENT}
                 yield line | measured(name, form, part, back, truth, free, seeds)
 
 
 def causes(seeds: int) -> Iterator[Line]:
+    done = known("causes")
     for prior, many, effects, fan_in in NETWORKS:
+        title = f"{many} causes at {prior:g}, {effects} effects of {fan_in}"
+        if {(title, form, name) for form in ("as it is", "causes") for name in ENGINES} <= done:
+            continue
         rng = np.random.default_rng([many, effects])
         cards, factors, ends = structured.rare_network(rng, many, effects, fan_in, prior)
         hidden, seen, _ = structured.hide(rng, cards, factors, dict.fromkeys(ends, 1))
@@ -106,7 +117,9 @@ def causes(seeds: int) -> Iterator[Line]:
         truth = exactly(model)
         for form, part in (("as it is", model), ("causes", small)):
             for name in ENGINES:
-                line = {"model": f"{many} causes at {prior:g}, {effects} effects of {fan_in}"}
+                if (title, form, name) in done:
+                    continue
+                line = {"model": title}
                 yield line | measured(name, form, part, None, truth, free, seeds)
 
 

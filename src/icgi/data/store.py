@@ -21,7 +21,7 @@ from typing import Any
 from icgi import __version__
 from icgi.data import lock, pending
 from icgi.data.damage import damaged, digest
-from icgi.data.inside import inside
+from icgi.data.inside import all_inside, inside
 from icgi.data.records import (
     OPTIONAL,
     Identity,
@@ -55,6 +55,7 @@ class LabelledSet:
     def __init__(self, folder: str | Path) -> None:
         require_extra("pyarrow.parquet", "data", "a labelled set")
         self.folder = Path(folder)
+        self._version = _version(self.folder)
         self.manifest = _read_manifest(self.folder)
         self.notes: list[str] = []  # what was mended when writing began, in words
         self._writers = 0
@@ -113,7 +114,9 @@ class LabelledSet:
             yield  # by this very object already
             return
         with lock.writing(self.folder):
-            self.manifest = _read_manifest(self.folder)  # someone may have written since
+            if _version(self.folder) != self._version:  # someone has written since
+                self._version = _version(self.folder)
+                self.manifest = _read_manifest(self.folder)
             if pending.size(self.folder) != self._left:
                 self.notes += pending.mend(self.folder, self.variables())
             self._writers += 1
@@ -148,9 +151,7 @@ class LabelledSet:
         with self.writing():
             earlier = self.manifest["labelling"]
             if entry not in earlier:
-                manifest = {**self.manifest, "labelling": [*earlier, entry]}
-                _write_manifest(self.folder, manifest)
-                self.manifest = manifest
+                self._replace_manifest({**self.manifest, "labelling": [*earlier, entry]})
 
     def labelled(self) -> set[str]:
         """Names of the instances that have an answer, in a shard or pending."""
@@ -206,8 +207,11 @@ class LabelledSet:
         manifest = dict(self.manifest)
         for kind, own in rows.items():
             manifest[kind] = [*manifest[kind], _write_shard(self.folder, kind, number, own)]
+        self._replace_manifest(manifest)
+
+    def _replace_manifest(self, manifest: dict[str, Any]) -> None:
         _write_manifest(self.folder, manifest)
-        self.manifest = manifest
+        self.manifest, self._version = manifest, _version(self.folder)
 
     def answers(self) -> list[dict[str, Any]]:
         """One row per answer: instance, method, log Z, reliability."""
@@ -373,9 +377,17 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     mistake = _manifest_mistake(manifest)
     if mistake:
         raise ModelFormatError(f"{path} is damaged: {mistake}; restore it")
-    for shard in (shard for kind in KINDS for shard in manifest[kind]):
-        inside(folder, shard["file"], path.name)
+    all_inside(folder, (shard["file"] for kind in KINDS for shard in manifest[kind]), path.name)
     return manifest
+
+
+def _version(folder: Path) -> tuple[int, ...]:
+    """Which manifest lies in a folder: another one is another file."""
+    try:
+        found = (folder / "manifest.json").stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _manifest_mistake(manifest: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ from icgi.model.structure.collapse import Collapsed, collapse
 DIGITS = 1e-9  # largest error of a probability, and relative error of Z, that counts as exact
 ENTRIES_PER_SECOND = 4e8  # wide products with their error bounds on one processor, measured low
 ORDERS = 2  # along which an answer is tried: some lose 10⁸ times more digits than others
-MOST_SECONDS = 60.0  # of an answer by other sums or other numbers than forecast, at most
-QUADS = 30.0  # times the seconds that quad-doubles take
+MOST_SECONDS = 120.0  # of an answer by other sums or other numbers than forecast, at most
+QUADS = 12.0  # times the seconds that quad-doubles take; 8 measured on large tables
 PLANNED = 2.0**40  # entries beyond which no tree is laid out
 
 
