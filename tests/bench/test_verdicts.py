@@ -82,7 +82,7 @@ def test_an_ablation_needs_a_difference_that_is_seen(tmp_path: Path) -> None:
             for k, v in enumerate(values)
         ]
     found = verdicts(run_of(tmp_path, lines, "table3"))
-    assert found["Random order is worse than full, 2.1 times the error"] == "holds"
+    assert found["Random order is worse than full, 2.1 times the error"].startswith("holds (2.")
     seen = found["Static SPD is worse than full, 2.8 times the error"]
     p = min(1.0, len(TABLES["table3"].columns[1:]) * wilcoxon(base - same).pvalue)
     assert seen.startswith("no difference is seen (1")

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from icgi.bench.cells import Entry, best, entries, reference_error, text
 from icgi.bench.references import of_cases
 from icgi.bench.runner import Run
-from icgi.bench.statistics import compare
+from icgi.bench.statistics import TIE, compare
 from icgi.bench.table import Row, number
 from icgi.data.jobs.manifest import Line
 
 FEWEST = 3  # graphs of a paired test
+ROUGH = 0.01  # standard error of a reference, from which it is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,11 @@ def _note(row: Row, graphs: int, error: float) -> str:
         if error
         else "references exact"
     )
+    if error > ROUGH:
+        facts.append(
+            "**no reference to be trusted**: its runs do not agree, differences below "
+            f"{TIE * error:.2g} mean nothing"
+        )
     return "; ".join(facts) + "."
 
 
