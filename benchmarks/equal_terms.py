@@ -236,7 +236,7 @@ def table() -> None:
             )
         print(f"| `{network}` | " + " | ".join(cells) + " |")
     for text, engine in (
-        ("`paper:near=3`", "paper:near=3"),
+        ("`paper:near=3` (40 models)", "paper:near=3"),
         ("`paper`, trained as the others (40 models)", "paper-equal"),
     ):
         print(f"| {text} | " + " | ".join(over_seeds(found, name, engine) for name in names) + " |")
@@ -245,7 +245,10 @@ def table() -> None:
         print(f"| {engine} | " + " | ".join(cells) + " |")
     cells = [one(found, name, lambda e: e.startswith("lbp")) for name in names]
     print("| `lbp`, best damping | " + " | ".join(cells) + " |")
-    for text, engine in (("`paper`", "paper:seed="), ("`paper:near=3`", "paper:near=3")):
+    for text, engine in (
+        ("`paper`", "paper:seed="),
+        ("`paper:near=3` (40 models)", "paper:near=3"),
+    ):
         cells = [gained(found, name, engine) for name in names]
         print(f"| {text}, trained − untrained | " + " | ".join(cells) + " |")
     print(
@@ -282,7 +285,8 @@ def gained(found: list[dict[str, object]], name: str, engine: str) -> str:
     untrained = [x["mae"] for x in own if x["engine"] == "paper untrained"]
     if not trained or not untrained:
         return "–"
-    gap = np.mean(trained, 0) - np.array(untrained[0])
+    gap = np.mean(trained, 0)
+    gap = gap - np.array(untrained[0])[: len(gap)]  # the first models of a set are the same
     return f"{gap.mean():+.4f} ± {gap.std(ddof=1) / len(gap) ** 0.5:.4f}"
 
 
