@@ -1,8 +1,10 @@
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+import icgi
 from icgi.wording import did_you_mean, shown, some
 
 ROOT = Path(__file__).parent.parent
@@ -64,3 +66,29 @@ def test_private_words_stay_out(word: str) -> None:
         if pattern.search(line)
     ]
     assert not found, f"say: {PRIVATE[word]}"
+
+
+FLAG = re.compile(r"(^|[\s(`])--?[a-z][a-z-]+")
+OTHER_PROGRAMS = {
+    "data/jobs/slurm.py",
+    "bench/render.py",
+    "report/html.py",
+}  # sbatch, icgi bench, CSS
+
+
+def test_messages_below_the_command_line_do_not_speak_in_flags() -> None:
+    """Who calls `icgi.marginals` has no flags; the command line says its own."""
+    package = Path(icgi.__file__).parent
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if name.startswith("cli/") or name in OTHER_PROGRAMS:
+            continue
+        for raised in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(raised, ast.Raise):
+                continue
+            for part in ast.walk(raised):
+                words = part.value if isinstance(part, ast.Constant) else None
+                if isinstance(words, str) and FLAG.search(words) and "pip install" not in words:
+                    found.append(f"{name}:{part.lineno}: {words}")
+    assert not found

@@ -178,7 +178,7 @@ def require_for(calibration: Calibration, engine: str, path: str = "the calibrat
     if calibration.identity != identity(engine):
         raise CheckpointError(
             f"{path} was made for the engine {calibration.engine} ({calibration.identity}), the "
-            f"answer is of {identity(engine)}; make one with icgi calibrate --engine …"
+            f"answer is of {identity(engine)}; make one with `icgi calibrate`"
         )
     if calibration.version != __version__:
         raise CheckpointError(

@@ -204,8 +204,8 @@ class TrainedNetwork:
         found = load_weights(Path(self.weights))
         if (name := network_name(found)) != self.network:
             raise CheckpointError(
-                f"{self.weights} holds a network {name}, not {self.network}; use it with "
-                f"--engine icgi:weights={self.weights}"
+                f"{self.weights} holds a network {name}, not {self.network}; use it as "
+                f"the engine icgi:weights={self.weights}"
             )
         return found
 

@@ -62,8 +62,8 @@ def shipped_seeds(kind: str) -> list[str]:
     found = [path.stem for path in _FOLDER.glob(f"{kind}-seed*.safetensors")]
     if not found:
         raise CheckpointError(
-            f"no weights of {kind} are shipped; train it (icgi train {kind} -o FOLDER) and give "
-            "the file: --engine icgi:weights=FOLDER/weights.safetensors"
+            f"no weights of {kind} are shipped; train it with `icgi train {kind}` and use "
+            "the file as the engine icgi:weights=FOLDER/weights.safetensors"
         )
     return sorted(found, key=lambda name: int(name.partition("-seed")[2]))
 

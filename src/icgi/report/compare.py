@@ -84,14 +84,14 @@ def _pairs(
         odd = sorted(set(names[0]) ^ set(names[1]))
         raise IcgiError(
             f"the answers are about different variables ({some(odd) or 'in another order'}); "
-            "compare answers to one model, or give --model to name those of a .MAR file"
+            "compare answers to one model, or give the model as well, to name those of a .MAR file"
         )
     made = []
     for a, b in zip(first["marginals"], second["marginals"], strict=True):
         if list(a["probabilities"]) != list(b["probabilities"]):
             raise IcgiError(
-                f"variable {a['variable']} has other states in the second answer; give --model to "
-                "name those of a .MAR file"
+                f"variable {a['variable']} has other states in the second answer; give the model "
+                "to name those of a .MAR file"
             )
         made.append((_array(a), _array(b)))
     return made

@@ -67,7 +67,7 @@ class Store:
         except OSError as error:
             self._lock.close()
             raise IcgiError(
-                f"{path} is used by another service; stop it, or give this one another --store"
+                f"{path} is used by another service; stop it, or give this one another file"
             ) from error
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -77,7 +77,7 @@ class Store:
         except sqlite3.DatabaseError as error:
             self._lock.close()
             raise IcgiError(
-                f"{path} is no store of this service ({error}); give another --store"
+                f"{path} is no store of this service ({error}); give another file"
             ) from error
         self._recover()
 
