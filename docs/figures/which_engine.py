@@ -26,7 +26,7 @@ def choices() -> list[tuple[str, str, str, str]]:
     """What is wanted, in two lines; the engine; what was measured. From the top."""
     auto = cell("engines/auto.md", "all", 6)
     alone = cell("engines/auto.md", "all", 3)
-    hard = "hard.md", "sk-500 β=2 h=0.5 | 0.001"
+    hard = "hard.md", "sk-500 β=2 h=0.5 | 45 s | 0.009"
     small = "results.md", "`lbp`, best damping"
     return [
         (
@@ -44,8 +44,8 @@ def choices() -> list[tuple[str, str, str, str]]:
         ),
         (
             "One large dense or cold glass", "or a second opinion after ttve, lbp, icgi", "pt",
-            f"500 spins (SK), 10 s: error {cell(hard[0], f'{hard[1]} | `pt`', 5)}; "
-            f"ttve {cell(hard[0], f'{hard[1]} | `ttve`', 5)}",
+            f"500 spins (SK), 20 s: error {cell(hard[0], f'{hard[1]} | `pt`', 7)}; "
+            f"ttve {cell(hard[0], f'{hard[1]} | `ttve`', 7)}",
         ),
         (
             "Thousands of models, milliseconds each", "trees or weak couplings", "lbp",

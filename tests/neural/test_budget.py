@@ -65,7 +65,7 @@ def test_steps_of_a_large_model_are_left_where_the_time_is_over(engine: str) -> 
         np.full(100, 40), tuple(scopes), tuple(rng.normal(size=(len(scopes), 40, 40)))
     )
     began = time.process_time()  # its own work, whatever else the machine does
-    found = run(model, engine, seconds=0.2)
+    found = run(model, engine, seconds=0.02)
     assert time.process_time() - began < 1.5
     assert found.status is Status.BUDGET_SPENT
     assert_allclose(found.probs.sum(1), 1.0)
