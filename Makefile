@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
-.PHONY: setup demo test test-slow check format bench docs clean
+.PHONY: setup warm demo test test-slow check format bench docs clean
 
 setup: $(STAMP)
 
@@ -11,8 +11,10 @@ $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	-$(BIN)/icgi warm  # what it misses is compiled when it is first asked for
 	touch $(STAMP)
+
+warm: $(STAMP)  ## compile everything now, instead of when it is first asked for
+	$(BIN)/icgi warm
 
 demo: $(STAMP)  ## the five-minute tour
 	$(BIN)/icgi demo

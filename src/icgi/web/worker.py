@@ -25,6 +25,7 @@ from icgi.api import from_factors, load
 from icgi.engines import engine_class
 from icgi.errors import IcgiError
 from icgi.inference import Status
+from icgi.kernels import never_interpret
 from icgi.model.graph import FactorGraph
 from icgi.web import drawing, elimination, questions
 from icgi.web.payload import answer_facts, model_facts
@@ -122,6 +123,7 @@ def limit_memory(beyond: int) -> None:
 
 def warm_up() -> None:
     """Load what the first question needs, so that nobody waits for it."""
+    never_interpret()  # compiling later would count towards the memory of a question
     model = from_factors([(("a", "b"), [[1.0, 2.0], [3.0, 4.0]]), (("b", "c"), [[1.0, 2.0]] * 2)])
     answer_facts(questions.marginals(model, Question()))
     drawing.graph(model)
