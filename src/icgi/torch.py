@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from icgi.engines import parse_engine
+from icgi.engines import engine_of
 from icgi.errors import IcgiError, ModelFormatError, UnsupportedModelError
 from icgi.extras import require_extra
-from icgi.inference import Budget, Engine, Joints
+from icgi.inference import Budget, Engine, Joints, budget_of
 from icgi.joint import infer_joints
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.randomness import generator
@@ -58,8 +58,8 @@ def log_z(
         table.expand((*batch, *(cards[i] for i in scope)))
         for scope, table in zip(wanted, tables, strict=True)
     ]
-    chosen = parse_engine(engine) if isinstance(engine, str) else engine
-    asked = _Question(wanted, np.asarray(cards, np.int64), batch, chosen, budget or Budget(), seed)
+    chosen = engine_of(engine)
+    asked = _Question(wanted, np.asarray(cards, np.int64), batch, chosen, budget_of(budget), seed)
     found: Any = _LogZ.apply(asked, *whole)
     return found
 

@@ -13,7 +13,7 @@ from icgi.elimination.sampling import log_potential
 from icgi.errors import IcgiError
 from icgi.exact.forecast import forecast
 from icgi.exact.kept import collected, forecast_kept
-from icgi.inference import Budget
+from icgi.inference import Budget, budget_of
 from icgi.lookup import variable_number
 from icgi.model.condition import Evidence, condition
 from icgi.model.findings import enter, resolve
@@ -90,7 +90,7 @@ def mpe(
     """
     if engine not in ("auto", "exact", "pt"):
         raise IcgiError(f"explanations are found by exact or pt, not by {engine!r}")
-    began, budget, rng = clock.now(), budget or Budget(), generator(seed)
+    began, budget, rng = clock.now(), budget_of(budget), generator(seed)
     deadline = budget.deadline()
     findings = resolve(model, evidence, likelihood, exclude)
     resolved = findings.observed

@@ -12,7 +12,7 @@ from icgi.elimination.sampling import sample as eliminate
 from icgi.errors import BudgetError, IcgiError
 from icgi.exact.forecast import forecast
 from icgi.exact.kept import Kept, collected, forecast_kept
-from icgi.inference import Budget
+from icgi.inference import Budget, budget_of
 from icgi.model.condition import condition
 from icgi.model.findings import enter, resolve
 from icgi.model.graph import FactorGraph, IntArray
@@ -51,7 +51,7 @@ def sample(
         raise IcgiError(f"{n} samples asked for; ask for at least one")
     if engine not in ("auto", "exact", "ttve", "pt"):
         raise IcgiError(f"samples are drawn by exact, ttve or pt, not by {engine!r}")
-    budget, rng = budget or Budget(), generator(seed)
+    budget, rng = budget_of(budget), generator(seed)
     findings = resolve(model, evidence, likelihood, exclude)
     conditioned = condition(enter(model, findings), findings.observed, budget.table_bytes)
     drawn = _drawn(conditioned.model, n, rng, rank, engine, budget)

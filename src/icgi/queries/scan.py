@@ -22,7 +22,7 @@ from icgi.exact.moments import STORES, moments
 from icgi.exact.pfaffian import Pfaffian
 from icgi.exact.tree import plan
 from icgi.extras import require_extra
-from icgi.inference import Budget, Status
+from icgi.inference import Budget, Status, budget_of
 from icgi.lookup import chosen_variables
 from icgi.model.condition import condition, resolve_evidence
 from icgi.model.graph import FactorGraph, FloatArray, IntArray, assembled, real_array
@@ -150,7 +150,7 @@ def scan(
     """
     if engine not in ("auto", "exact", "pfaffian", "pt"):
         raise IcgiError(f"a scan is made by exact, pfaffian or pt, not by {engine!r}")
-    began, budget, rng = clock.now(), budget or Budget(), generator(seed)
+    began, budget, rng = clock.now(), budget_of(budget), generator(seed)
     deadline = budget.deadline()
     chosen = tuple(_pair(model, pair) for pair in pairs)
     conditioned = condition(model, resolve_evidence(model, evidence), budget.table_bytes)
