@@ -134,3 +134,12 @@ def test_questions_that_make_no_sense_are_refused() -> None:
     named = icgi.from_factors([(("rain", "wet"), [[1.0, 2.0], [3.0, 4.0]])])
     with pytest.raises(icgi.IcgiError, match="did you mean 'rain'"):
         icgi.explain(named, {"wet": 1}, "rian")
+
+
+def test_what_is_found_prints_as_text() -> None:
+    model = zoo.MODELS["grid-3x3"]
+    lines = repr(icgi.explain(model, {0: 1, 8: 0}, 4)).splitlines()
+    assert lines[0].split() == ["removed", "probability", "moved", "4=0", "4=1"]
+    assert len({len(line) for line in lines[:-1]}) == 1
+    assert repr(icgi.sample(model, 7)) == "Samples(7 configurations of 9 variables, exact)"
+    assert dict(icgi.mpe(model, {0: 1}))[0] == "1"

@@ -36,6 +36,10 @@ class Samples:
     log_p: FloatArray  # s
     how: str = "ttve"  # what they were drawn by
 
+    def __repr__(self) -> str:
+        count, n = self.states.shape
+        return f"Samples({count:,} configurations of {n:,} variables, {self.how})"
+
     @property
     def log_weights(self) -> FloatArray:
         """Log of the importance weights p̃/q."""

@@ -1,5 +1,6 @@
 """The most probable explanation: the one configuration that p(x | evidence) is largest at."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +48,10 @@ class Explanation:
         """Name of the state of one variable."""
         i = variable_number(self.model, variable)
         return state_names(self.model, i)[int(self.states[i])]
+
+    def keys(self) -> Sequence[int | str]:
+        """Names of the variables, their numbers where they have none: `dict(found)` works."""
+        return self.model.names or range(len(self.states))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
