@@ -1,5 +1,6 @@
 """The most probable explanation: the one configuration that p(x | evidence) is largest at."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,8 +114,8 @@ def mpe(
             log_z = collected(small, ahead, budget.until(deadline)).log_total
     else:
         left = budget.until(deadline)
-        if left.iterations is None:
-            left = replace(left, seconds=min(left.seconds, SEARCHING))
+        if left.iterations is None and math.isinf(left.seconds):
+            left = replace(left, seconds=SEARCHING)
         states = best_found(small, left, rng)
     kept = np.argsort(~conditioned.alive, axis=1, kind="stable")  # n k  kept states come first
     whole = kept[np.arange(model.n_variables), states]
