@@ -44,6 +44,13 @@ def log_z(
     wanted = tuple(tuple(map(int, scope)) for scope in scopes)
     if len(wanted) != len(tables):
         raise ModelFormatError(f"{len(wanted)} scopes but {len(tables)} tables; give one per scope")
+    for f, table in enumerate(tables):
+        if not (isinstance(table, torch.Tensor) and table.is_floating_point()):
+            kind = getattr(table, "dtype", type(table).__name__)
+            raise ModelFormatError(
+                f"table {f} is {kind}; give a tensor of floating-point numbers, such as "
+                "torch.as_tensor(table, dtype=torch.float64)"
+            )
     batch: tuple[int, ...] = ()
     for f, (scope, table) in enumerate(zip(wanted, tables, strict=True)):
         shape = tuple(cards[i] for i in scope)
