@@ -113,6 +113,18 @@ class Answer:
     def __iter__(self) -> Iterator[FloatArray]:
         return (self[i] for i in range(len(self)))
 
+    def __contains__(self, variable: object) -> bool:
+        """Whether there is a variable of this name or number."""
+        try:
+            variable_number(self.model, variable)  # type: ignore[arg-type]
+        except (KeyError, IndexError, TypeError):
+            return False
+        return True
+
+    def keys(self) -> Sequence[int | str]:
+        """Names of the variables, their numbers where they have none: `dict(answer)` works."""
+        return self.model.names or range(len(self))
+
     def joint(self, *variables: int | str) -> Joint:
         """Joint distribution of any variables, from the same engine and budget."""
         return self.joints([variables])[0]

@@ -64,6 +64,18 @@ def parse_engine(text: str) -> Engine:
     return make(**settings)
 
 
+def engine_of(given: str | Engine) -> Engine:
+    """Engine that a person chose, by its text form or as settings."""
+    if isinstance(given, str):
+        return parse_engine(given)
+    if not callable(given):
+        raise IcgiError(
+            f"engine={given!r} is no engine; give a name such as 'auto' or 'lbp:damping=0.5', or "
+            "the settings of one"
+        )
+    return given
+
+
 def _network(name: str, make: Callable[..., Engine]) -> dict[str, object]:
     """Setting of engines that differ by a network only: their name says which, no option does."""
     fields = dataclasses.fields(make)  # type: ignore[arg-type]

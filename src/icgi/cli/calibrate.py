@@ -72,7 +72,7 @@ def run(
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare an engine with the truth on many models, and keep what its promises rest on.
+    """Calibrate the bands and sets of an engine on many models with known answers.
 
     The file goes with `icgi marginals --calibration FILE`; it holds for this engine, this version
     of icgi, these weights, and answers that are given at least this budget. Stop it at any time and

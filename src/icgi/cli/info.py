@@ -28,7 +28,7 @@ def run(
     quiet: options.Quiet = False,
     seed: options.Seed = 0,
 ) -> None:
-    """Sizes, zeros, symmetry, widths, the cost of exact inference, and what `auto` would do."""
+    """What a model is like, what exact inference would cost, and what `auto` would do."""
     from icgi.inference import Budget
 
     budget = Budget(seconds=options.positive_seconds(seconds), table_bytes=options.bytes_of(memory))
