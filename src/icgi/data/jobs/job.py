@@ -12,17 +12,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from icgi import __version__, clock
-from icgi.answer import model_digest, table_bytes
+from icgi.answer import model_digest
 from icgi.errors import BudgetError, IcgiError
 from icgi.model.condition import Evidence
-from icgi.model.graph import FactorGraph, FloatArray, assembled
+from icgi.model.graph import FactorGraph, Flat, FloatArray, assembled, flattened
 
 _SHAPE = attrgetter("shape")
 SHARED = 0.02  # seconds for which jobs share what the system says about memory
@@ -47,30 +47,44 @@ class Question:
         return _hash(model_digest(self.model), observed)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State with all tables in a row of bytes, and how many next to each other have a shape."""
+        """State with all tables in a row of bytes, and how many next to each other have a shape.
+
+        The row and its offsets travel, too: engines that need them would make them for each answer.
+        """
         state, model = dict(self.__dict__), self.model
-        tables = model.log_tables
-        runs = [(shape, len(list(run))) for shape, run in groupby(map(_SHAPE, tables))]
-        cards, flat = model.cards.astype("<i8").tobytes(), table_bytes(tables)
-        state["model"] = cards, model.scopes, flat, runs, model.names, model.states
+        flat = model.flat or flattened(model.scopes, model.log_tables)
+        runs = [(shape, len(list(run))) for shape, run in groupby(map(_SHAPE, model.log_tables))]
+        whole = (model.cards, flat.scope_start, flat.scope, flat.table_start)
+        numbers = [each.astype("<i8", copy=False).tobytes() for each in whole]
+        entries = flat.values.astype("<f8", copy=False).tobytes()
+        state["model"] = numbers, entries, runs, model.names, model.states
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Put the model together again, the tables of a run at once."""
-        cards, scopes, entries, runs, names, states = state["model"]
-        flat = np.frombuffer(entries, "<f8")  # cannot be written to, as no table can
+        """Put the model together again, scopes and tables of a run at once."""
+        numbers, entries, runs, names, states = state["model"]
+        cards, scope_start, scope, table_start = (np.frombuffer(each, "<i8") for each in numbers)
+        values = np.frombuffer(entries, "<f8")  # cannot be written to, as no table can
+        variables = iter(scope.tolist())
+        scopes: list[tuple[int, ...]] = []
         tables: list[FloatArray] = []
         at = 0
         for shape, count in runs:
             end = at + count * math.prod(shape)
-            many = flat[at:end].reshape(count, *shape)
+            many = values[at:end].reshape(count, *shape)
             tables += list(many) if shape else [many[k : k + 1].reshape(()) for k in range(count)]
+            scopes += (
+                islice(zip(*[variables] * len(shape), strict=False), count)
+                if shape
+                else [()] * count
+            )
             at = end
-        model = assembled(np.frombuffer(cards, "<i8"), scopes, tuple(tables), names, states)
+        flat = Flat(scope_start, scope, table_start, values)
+        model = assembled(cards, tuple(scopes), tuple(tables), names, states, flat)
         self.__dict__.update({**state, "model": model})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """Work on one question: a function of a module, called with the question and settings.
 
@@ -84,13 +98,13 @@ class Job:
     group: str = ""
     version: str = __version__
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Digest of the question, the work, its settings (engine, budget, seed) and the version."""
         return _hash(self.question, self.work, dict(self.settings), self.version)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as arguments: a dataclass with slots would list its fields for every job."""
+        """Travel as arguments, without the key: workers do not need it."""
         return Job, (self.work, self.question, self.settings, self.group, self.version)
 
 
