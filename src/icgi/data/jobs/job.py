@@ -84,6 +84,10 @@ class Question:
         self.__dict__.update({**state, "model": model})
 
 
+NOTHING = Question("nothing", FactorGraph(np.zeros(0, np.int64), (), ()))
+"""Question of jobs whose settings say what they are about, such as models to draw."""
+
+
 @dataclass(frozen=True)
 class Job:
     """Work on one question: a function of a module, called with the question and settings.
