@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import select
 import signal
 import threading
@@ -130,7 +131,7 @@ class _Worker:
             self.pipe.send(bundle.packed())
 
     def take(self) -> Result:
-        record, value = self.pipe.recv()
+        record, value = pickle.loads(self.pipe.recv_bytes())
         return Result(self.left.popleft()[0], record, value)
 
     def end(self) -> int | None:
@@ -199,5 +200,6 @@ def _work(pipe: Connection) -> None:
         pipe.send(True)  # whatever ends it from here on is due to a job
     while True:
         for result in parcels.get().results():
+            text = pickle.dumps((result.record, result.value), -1)
             with suppress(OSError):
-                pipe.send((result.record, result.value))
+                pipe.send_bytes(text)
