@@ -398,6 +398,11 @@ _SIZE = attrgetter("size")
 def model_digest(model: FactorGraph) -> str:
     """SHA-256 of sizes, scopes and tables: the same for the same numbers, whatever the names."""
     digest = hashlib.sha256(model.cards.astype("<i8").tobytes())
+    if (flat := model.flat) is not None:
+        for row in (np.diff(flat.scope_start), flat.scope):
+            digest.update(row.astype("<i8").tobytes())
+        digest.update(np.ascontiguousarray(flat.values, "<f8").data)
+        return digest.hexdigest()
     arity = np.fromiter(map(len, model.scopes), "<i8", model.n_factors)
     digest.update(arity.tobytes())
     digest.update(np.fromiter(chain.from_iterable(model.scopes), "<i8").tobytes())

@@ -16,7 +16,9 @@ from icgi.calibration.file import Calibration, read, require_for, shipped, write
 from icgi.calibration.identity import approximating, identity, weights_digest
 from icgi.calibration.measure import drawn_seconds
 from icgi.calibration.sets import Case, Known, cases
+from icgi.calibration.sets import made as drawn
 from icgi.data.families import FAMILIES
+from icgi.data.jobs.processes import Processes
 from icgi.engines import parse_engine
 from icgi.errors import CheckpointError, IcgiError
 from icgi.model.graph import FactorGraph
@@ -276,6 +278,25 @@ def test_networks_are_known_by_their_weights() -> None:
     assert several == paper  # the same five networks
 
 
+def comparable(lines: list) -> list:
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def test_lines_do_not_depend_on_who_measures(tmp_path: Path) -> None:
+    making = make.Making("pt", "drawn", icgi.Budget(iterations=60))
+    every = [
+        drawn("grid", role, k) for role, n in (("tune", 6), ("calibrate", 12)) for k in range(n)
+    ]
+    here = make.measure_all(making, every, tmp_path / "here")
+    elsewhere = make.measure_all(making, every, tmp_path / "there", executor=Processes(2))
+    assert comparable(here) == comparable(elsewhere)
+    assert [line["name"] for line in elsewhere] == [case.name for case in every]
+    first, second = (make.calibration(making, lines) for lines in (here, elsewhere))
+    write(first, tmp_path / "1.json")
+    write(second, tmp_path / "2.json")
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
+
+
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     path, every = tmp_path / "lines", plan(12)
     make.measure_all(MAKING, every[:15], path)
@@ -285,9 +306,6 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     lines = make.measure_all(MAKING, every, path, lambda line: seen.append(line["name"]))
     assert seen == [case.name for case in every[15:]]
     whole = make.measure_all(MAKING, every, tmp_path / "at once")
-
-    def comparable(lines: list) -> list:
-        return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
     assert comparable(lines) == comparable(whole)
     other = make.Making("lbp", "small grids", icgi.Budget(iterations=7))
