@@ -1,14 +1,14 @@
 """Many evidences on one network: icgi against pyAgrum's incremental engine (lazy propagation).
 
-    ICGI_DATA=… python benchmarks/evidences.py [NAME …]     prints the lines of results/evidences.txt
+    ICGI_DATA=… python benchmarks/evidences.py [NAME …]     the lines of results/evidences.txt
 
-Two kinds of 1,000 questions, all states possible (drawn from the network): sets of five findings
+Two kinds of 1,000 questions, all of them possible (drawn from the network): sets of five findings
 that have nothing to do with each other, and a session in which each question adds, changes or
 withdraws one of at most ten findings. pyAgrum is told of the differences only. Processor time of
-one thread each, all marginals of every question, searches of orders included, reading the file and
-loading of code (by a question on a small network) not; a program stops after `--limit` seconds, or
-before its next chunk, and the mean is of what it has done by then. The largest difference of a marginal is over these questions. A network whose printed rows do not
-add up to one is given to both with rows that do.
+one thread each, all marginals of every question, searches of orders included; not included are
+reading the file, and loading code (by a question on a small network). A program stops after
+`--limit` seconds, or before its next chunk, and the mean is of what it has done by then. The
+largest difference of a marginal is over these questions. Both get rows that add up to one.
 """
 
 import argparse

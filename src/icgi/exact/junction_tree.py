@@ -187,16 +187,20 @@ def _linear(
     model: FactorGraph, made: Plan, threads: int, stop: Stop
 ) -> tuple[FloatArray, float] | None:
     """Run both passes in linear space; None where digits may have been lost, or stopped."""
-    tree = made.tree
     store, shift = fill_store(model, made, log=False)
     mass = np.zeros((model.n_variables, max(model.max_states, 1)))
+    log_z = both_passes(made, store, mass, threads, stop)
+    return None if math.isnan(log_z) else (mass, shift + log_z)
+
+
+def both_passes(made: Plan, store: FloatArray, mass: FloatArray, threads: int, stop: Stop) -> float:
+    """Collect and distribute in a filled store; log Z, or NaN where digits may have been lost."""
+    tree = made.tree
     swept = (tree.clique > LARGE) & (tree.size > 1) & (tree.variable >= 0)  # see `tree.swept`
     if swept.any():
-        log_z = _with_sweeps(made, np.flatnonzero(swept), store, mass, threads, stop)
-    else:
-        with brief(STEPS_PER_ENTRY * made.clique_entries):
-            log_z = passes.solve(tree, store, made.scratch_entries, mass, stop)
-    return None if math.isnan(log_z) else (mass, shift + log_z)
+        return _with_sweeps(made, np.flatnonzero(swept), store, mass, threads, stop)
+    with brief(STEPS_PER_ENTRY * made.clique_entries):
+        return float(passes.solve(tree, store, made.scratch_entries, mass, stop))
 
 
 def _with_sweeps(
