@@ -1,6 +1,7 @@
 """Name → engine: the one dictionary. Everything that lists or accepts engines reads it."""
 
 import dataclasses
+import functools
 import importlib
 import types
 import typing
@@ -51,7 +52,7 @@ def parse_engine(text: str) -> Engine:
     if not rest:
         return make(**_network(name, make))
     known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(make)
+    hints = _hints(make)
     settings = _network(name, make)
     known = {key: field for key, field in known.items() if key not in settings}
     for item in filter(None, rest.split(",")):
@@ -74,6 +75,12 @@ def engine_of(given: str | Engine) -> Engine:
             "the settings of one"
         )
     return given
+
+
+@functools.cache
+def _hints(make: Callable[..., Engine]) -> dict[str, object]:
+    """Types of an engine's settings; reading them costs as much as a small answer."""
+    return typing.get_type_hints(make)
 
 
 def _network(name: str, make: Callable[..., Engine]) -> dict[str, object]:

@@ -66,6 +66,15 @@ class Forecast:
             extra = 8 * (self.plan.largest_clique + 2 * sums)
         return replace(self, table_bytes=self.table_bytes + extra)
 
+    def stats(self, made: Plan) -> dict[str, float]:
+        """What an answer along this order says of its tables."""
+        return {
+            "width": self.order.width,
+            "log2_largest_table": self.order.log2_table,
+            "table_entries": made.clique_entries,
+            "bytes": self.table_bytes,
+        }
+
     def fits(self, budget: Budget) -> bool:
         """Whether exact inference keeps within the budget's memory and time."""
         return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
