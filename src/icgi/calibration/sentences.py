@@ -20,8 +20,8 @@ WEIGHTED = (
 EXACT = "Exact: sets and bands are those of the true marginals, and bands have no width."
 UNLIKE = "No guarantee: this model is unlike the calibration set ({why}); nearest group: {nearest}."
 DOUBTING = (
-    "No guarantee: this answer is unlike those of the calibration ({why}); it may have had less of "
-    "the machine, so give it more time. Nearest group: {nearest}."
+    "No guarantee: this answer is unlike those of the calibration ({why}); nearest group: "
+    "{nearest}."
 )
 LESS_WORK = (
     "No guarantee: this answer is less work than those of the calibration ({why}); the machine may "
