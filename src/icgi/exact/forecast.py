@@ -103,10 +103,18 @@ class Forecast:
 
 
 def forecast(
-    model: FactorGraph, budget: Budget, rng: Generator, share: float = SEARCH_SHARE
+    model: FactorGraph,
+    budget: Budget,
+    rng: Generator,
+    share: float = SEARCH_SHARE,
+    work: float = math.inf,
 ) -> Forecast:
-    """Search an elimination order and predict what exact inference along it would cost."""
-    order = find_order(model, rng, seconds=share * budget.seconds, hopeless=hopeless(budget))
+    """Search an elimination order and predict what exact inference along it would cost.
+
+    The search may take that share of the time, and at most so many seconds of counted `work`.
+    """
+    seconds = share * budget.seconds
+    order = find_order(model, rng, seconds=seconds, hopeless=hopeless(budget), work=work)
     return along(model, order)
 
 
