@@ -1,13 +1,14 @@
 """Every engine on every published instance: no crash, no NaN, no overrun, no impossible mass.
 
     ICGI_DATA=… python benchmarks/every_instance.py [--engines lbp,pt] [--family dbn] [--seconds S]
-                                        [--instances K] [--minutes M] [--workers N]
+                                        [--instances K] [--minutes M] [--workers N] [--late]
     python benchmarks/every_instance.py --render    writes docs/every_instance.md from the lines
 
 One JSON line per (instance, engine) goes to benchmarks/results/every_instance.jsonl as soon as it
 is known; a stopped run goes on where it was. Every engine meets the first instance of each family
 before any meets the second, so that a run that is not finished has seen all kinds; `--instances`
-says how many of each family, `--minutes` when to begin nothing more. With several workers each
+says how many of each family, `--minutes` when to begin nothing more. `--late` runs again what was
+late; the new line takes the place of the old one. With several workers each
 answer has one process and one thread, and `load` says how busy the machine was. An answer is
 unsound if a row is not a distribution, if a state that the evidence and the zeros rule out has
 mass, or if log Z or a standard error is not a finite number. It is late if it took more than
@@ -65,6 +66,10 @@ def run(options: argparse.Namespace) -> None:
         for instance in filter(None, one_each)
         if (instance.name, engine) not in known
     ]
+    if options.late:
+        again = {(line["instance"], line["engine"]) for line in lines() if late(line)}
+        by_name = {instance.name: instance for family in families.values() for instance in family}
+        open_ = [(by_name[name], engine) for name, engine in sorted(again) if name in by_name]
     until = time.monotonic() + 60 * options.minutes
     if options.workers == 1:
         for instance, engine in open_:
@@ -83,6 +88,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def keep(line: dict) -> None:
+    """Append a line, or put it in the place of the one of the same instance and engine."""
+    pair = line["instance"], line["engine"]
+    before = lines()
+    rest = [x for x in before if (x["instance"], x["engine"]) != pair]
+    if len(rest) < len(before):
+        LINES.write_text("".join(json.dumps(x) + "\n" for x in rest))
     with LINES.open("a") as file:
         file.write(json.dumps(line) + "\n")
     print(f"{line['instance']:<24}{line['engine']:<12}{words(line)}", flush=True)
@@ -218,6 +229,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, metavar="K", help="of each family")
     parser.add_argument("--minutes", type=float, default=math.inf, metavar="M")
     parser.add_argument("--workers", type=int, default=1, metavar="N")
+    parser.add_argument("--late", action="store_true", help="again what was late")
     parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
     if options.render:

@@ -132,6 +132,22 @@ def test_an_answer_that_doubts_itself_more_than_any_before_is_refused(made: Cali
     assert "answer is unlike those of the calibration (its stated error is 0.05" in sentence(
         5 * error
     )
+    assert "give it more time" in sentence(5 * error)
+
+
+def test_an_answer_by_the_clock_that_is_surer_than_any_before_is_refused(
+    made: Calibration,
+) -> None:
+    """A longer time makes smaller errors than were put to the test; time is not what it lacks."""
+    answer = asked(1001)
+    found = replace(answer.marginals, std_error=np.full_like(answer.probs, 1e-4))
+    known = replace(made, stated=np.full(len(made), 0.01))
+    timed = replace(known, budget={"seconds": 0.1, "iterations": None, "most_seconds": 4.0})
+    surer = replace(answer, marginals=found, budget=icgi.Budget(seconds=20.0))
+    assert str(guarantee(surer, known)).startswith("Sets: ")
+    told = str(guarantee(surer, timed))
+    assert "its stated error is 0.0001, there at least 0.01; none so sure was put" in told
+    assert "more time" not in told
 
 
 def test_less_budget_is_refused(made: Calibration) -> None:

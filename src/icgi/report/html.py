@@ -222,8 +222,9 @@ def _legend(found: Mapping[str, Any]) -> str:
         if kind in used
     )
     level = f"{100 * found['level']:g}"
+    whose = "calibrated band" if found.get("calibrated") else "band by the engine's own estimate"
     band = (
-        f" Outlined strip: {level} % band of the engine's error."
+        f" Outlined strip: {level} % {whose}."
         if any("low" in row for row in found["marginals"])
         else ""
     )

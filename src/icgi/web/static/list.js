@@ -49,8 +49,8 @@ export class VariableList {
     const marks = Object.entries(MARKS).map(([kind, [mark, words]]) =>
       el("span", { class: "key" }, el("b", { class: `mark ${kind}`, "aria-hidden": "true" }, mark), ` ${words}`));
     return el("details", { class: "legend" }, el("summary", {}, "Legend"), el("p", {}, marks),
-      el("p", {}, "Bar: probability. Outlined strip: band of the engine’s error at ",
-        this.level = el("span", {}, "90 %"), "."),
+      el("p", {}, "Bar: probability. Outlined strip: ",
+        this.level = el("span", {}, "90 %"), " ", this.whose = el("span"), "."),
       this.actions ? el("p", {}, "Click a state to observe it, again to retract. Drag its bar, or " +
         "use ← →, for soft evidence; ⊘ or Delete excludes it.") : null);
   }
@@ -58,6 +58,7 @@ export class VariableList {
   show(answer, asked) {
     this.rows = new Map(answer.marginals.map((row) => [row.variable, row]));
     this.level.textContent = `${Number((100 * answer.level).toPrecision(4))} %`;
+    this.whose.textContent = answer.calibrated ? "calibrated band" : "band by the engine’s own estimate";
     this.asked = asked;
     const busy = this.body.contains(document.activeElement);
     this.arrange(!busy);
