@@ -7,8 +7,9 @@ it builds from that (its own objects) is not timed.
 Programs that pip cannot install (libDAI, Merlin) are executables of a folder, one a peer, called as
 `PROGRAM MODEL.uai SECONDS`. Each reads the model, answers it again and again until the CPU seconds
 are spent, and prints one line of JSON: {"first": s, "best": s, "runs": n, "marginals": {"0": [p,
-...], ...}}, the seconds being those of its process for the order, the tree, both passes and the
-marginals. That takes a main function of some thirty lines around the library.
+...], ...}}, the seconds being those of its thread for the order, the tree, both passes and the
+marginals (the clock of a process that has a limit ticks in hundredths). That takes a main function
+of some thirty lines around the library.
 """
 
 import json

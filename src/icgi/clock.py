@@ -61,6 +61,16 @@ def resume() -> None:
             _paused += _read() - _pause_began
 
 
+@contextmanager
+def paused_while() -> Iterator[None]:
+    """Within it the clock stands still: something is loaded or compiled, once a process."""
+    pause()
+    try:
+        yield
+    finally:
+        resume()
+
+
 def paused() -> bool:
     """Whether the clock stands still now."""
     return _depth > 0

@@ -1,8 +1,14 @@
+import copy
+import pickle
+
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
+import zoo
 from icgi.errors import ModelFormatError
 from icgi.model.graph import FactorGraph, assembled, log_of, state_names, variable_name
+from icgi.model.wiring import unwire, wiring
 
 
 def test_arrays_are_read_only_afterwards() -> None:
@@ -118,3 +124,19 @@ def test_names_fall_back_to_numbers() -> None:
     named = FactorGraph(np.array([2]), (), (), names=("rain",), states=(("no", "yes"),))
     assert (variable_name(plain, 0), list(state_names(plain, 0))) == ("0", ["0", "1"])
     assert (variable_name(named, 0), list(state_names(named, 0))) == ("rain", ["no", "yes"])
+
+
+def test_scopes_and_tables_of_flat_arrays_come_when_asked_for() -> None:
+    model = zoo.MODELS["mixed-cards"]
+    w = wiring(model)
+    made = unwire(w, model)
+    assert "scopes" not in vars(made)
+    assert made.n_factors == model.n_factors
+    again = pickle.loads(pickle.dumps(made))
+    for each in (made, again, copy.copy(made)):
+        assert each.scopes == model.scopes
+        for table, other in zip(each.log_tables, model.log_tables, strict=True):
+            assert_array_equal(table, other)
+    assert not made.log_tables[0].flags.writeable
+    with pytest.raises(AttributeError, match="no attribute 'tables'"):
+        _ = made.tables  # type: ignore[attr-defined]

@@ -7,22 +7,22 @@ batches; and with sums of products collapsed.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import Generator
 
-from icgi.clock import Deadline
+from icgi.clock import Deadline, paused_while
 from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast, hopeless
 from icgi.exact.junction_tree import AlongForecast, run
-from icgi.exact.signed import answer_signed, forecast_signed
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ordering import Order, find_order
-from icgi.model.structure.barren import Barren, find_barren, plan_batches
-from icgi.model.structure.collapse import collapse
-from icgi.model.structure.count import Counted, count_classes
-from icgi.model.structure.merge import Merged, merge_copies
-from icgi.model.structure.split import split_products
+
+if TYPE_CHECKING:  # loading all of it takes longer than most answers
+    from icgi.model.structure.barren import Barren
+    from icgi.model.structure.count import Counted
+    from icgi.model.structure.merge import Merged
 
 EASY = 18.0  # log₂ of the entries up to which looking for structure costs more than it saves
 NARROW = 10.0  # log₂ of the largest table up to which structure has little to take away
@@ -131,6 +131,11 @@ def _structured(
     model: FactorGraph, plain: Form, rng: Generator, deadline: Deadline
 ) -> Iterator[Form]:
     """Forms that need structure, those first that are found fastest."""
+    with paused_while():
+        from icgi.model.structure.barren import find_barren
+        from icgi.model.structure.count import count_classes
+        from icgi.model.structure.merge import merge_copies
+        from icgi.model.structure.split import split_products
     pays = COUNTING * model.n_factors <= COUNTING_SHARE * plain.seconds
     counted = count_classes(model, deadline.share(0.25)) if pays else None
     if counted is not None:
@@ -157,9 +162,12 @@ def _structured(
 
 
 def _collapsed(
-    model: FactorGraph, merged: Merged | None, plain: Form, rng: Generator, deadline: Deadline
+    model: FactorGraph, merged: "Merged | None", plain: Form, rng: Generator, deadline: Deadline
 ) -> Iterator[Form]:
     """The collapsed form of a model, if there is any."""
+    with paused_while():
+        from icgi.exact.signed import answer_signed, forecast_signed
+        from icgi.model.structure.collapse import collapse
     collapsed = collapse(model)
     if collapsed is None:
         return
@@ -181,14 +189,17 @@ def _change(plain: Form, after: float) -> str:
 
 def reduced_form(
     model: FactorGraph, deadline: Deadline | None = None
-) -> tuple[Merged | None, FactorGraph]:
+) -> "tuple[Merged | None, FactorGraph]":
     """Positive reductions: copies merged, then products split."""
+    from icgi.model.structure.merge import merge_copies
+    from icgi.model.structure.split import split_products
+
     merged = merge_copies(model, deadline)
     return merged, split_products(model if merged is None else merged.model)
 
 
 def _plain(
-    name: str, words: str, model: FactorGraph, order: Order, back: Merged | Counted | None
+    name: str, words: str, model: FactorGraph, order: Order, back: "Merged | Counted | None"
 ) -> Form:
     ahead = along(model, order)
 
@@ -199,8 +210,9 @@ def _plain(
     return Form(name, words, order.log2_table, ahead.table_bytes, ahead.seconds, answer)
 
 
-def _batches(barren: Barren, plain: Form, rng: Generator, deadline: Deadline) -> Form:
+def _batches(barren: "Barren", plain: Form, rng: Generator, deadline: Deadline) -> Form:
     """The model without barren variables, and every batch of them put back, each reduced."""
+    from icgi.model.structure.barren import plan_batches
 
     def greedy(part: FactorGraph) -> float:
         return find_order(reduced_form(part, deadline)[1], rng, restarts=0).log2_entries
@@ -237,7 +249,7 @@ def _batches(barren: Barren, plain: Form, rng: Generator, deadline: Deadline) ->
     )
 
 
-def _enter(probs: FloatArray, found: FloatArray, barren: Barren, rows: set[int] | None) -> None:
+def _enter(probs: FloatArray, found: FloatArray, barren: "Barren", rows: set[int] | None) -> None:
     """Copy the rows of a batch, or of all that are not barren."""
     gone = set(barren.variables)
     chosen = [i for i in range(len(probs)) if i not in gone] if rows is None else sorted(rows)

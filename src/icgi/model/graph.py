@@ -4,8 +4,9 @@ import itertools
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,20 @@ class Flat:
     scope: IntArray  # e        variables of all scopes
     table_start: IntArray  # f+1      where each factor's table begins in `values`
     values: FloatArray  # all entries of all log tables, last scope variable fastest; read-only
+
+    def parts(self, cards: IntArray) -> tuple[tuple[tuple[int, ...], ...], tuple[FloatArray, ...]]:
+        """Scopes and tables one by one, the tables being read-only views into `values`."""
+        self.values.flags.writeable = False
+        states, scope = cards.tolist(), self.scope.tolist()
+        ends, cuts = self.scope_start.tolist(), self.table_start.tolist()
+        scopes = tuple([tuple(scope[a:b]) for a, b in pairwise(ends)])
+        tables = tuple(
+            [
+                self.values[a:b].reshape([states[i] for i in s])
+                for a, b, s in zip(cuts[:-1], cuts[1:], scopes, strict=True)
+            ]
+        )
+        return scopes, tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +83,18 @@ class FactorGraph:
         names, states = _named(self.names, self.states, cards)
         _fill(self, cards, scopes, tables, names, states, flat)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Scopes and tables of a model that was made of flat arrays, when first asked for."""
+            flat = self.__dict__.get("flat")
+            if flat is None or name not in ("scopes", "log_tables"):
+                raise AttributeError(f"a FactorGraph has no attribute {name!r}")
+            scopes, tables = flat.parts(self.cards)
+            self.__dict__.setdefault("scopes", scopes)
+            self.__dict__.setdefault("log_tables", tables)
+            return self.__dict__[name]
+
     @property
     def n_variables(self) -> int:
         """Number of variables."""
@@ -76,7 +103,7 @@ class FactorGraph:
     @property
     def n_factors(self) -> int:
         """Number of factors."""
-        return len(self.scopes)
+        return len(self.scopes) if self.flat is None else len(self.flat.scope_start) - 1
 
     @property
     def max_states(self) -> int:
@@ -108,6 +135,25 @@ def assembled(
     cards = np.array(cards, dtype=np.int64)
     cards.flags.writeable = False
     _fill(model, cards, scopes, log_tables, names, states, flat)
+    return model
+
+
+def of_flat(
+    cards: IntArray,
+    flat: Flat,
+    names: tuple[str, ...] | None = None,
+    states: tuple[tuple[str, ...], ...] | None = None,
+) -> FactorGraph:
+    """Model of flat arrays that this package made itself; scopes and tables wait to be asked for.
+
+    Making them takes longer than many a question, and compiled code does not read them.
+    """
+    model = object.__new__(FactorGraph)
+    cards = np.array(cards, dtype=np.int64)
+    cards.flags.writeable = False
+    flat.values.flags.writeable = False
+    for name, value in (("cards", cards), ("names", names), ("states", states), ("flat", flat)):
+        object.__setattr__(model, name, value)  # the class is frozen
     return model
 
 

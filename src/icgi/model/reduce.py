@@ -12,12 +12,14 @@ from icgi.kernels import brief, kernel
 from icgi.model.graph import (
     BoolArray,
     FactorGraph,
+    Flat,
     FloatArray,
     IntArray,
     assembled,
+    of_flat,
     variable_name,
 )
-from icgi.model.wiring import Wiring, unwire, wiring
+from icgi.model.wiring import Wiring, wiring
 
 
 def all_states(model: FactorGraph) -> BoolArray:
@@ -96,13 +98,13 @@ def restrict(model: FactorGraph, alive: BoolArray) -> FactorGraph:
         )  # fmt: skip
     if len(constant) > 1:
         values[-1] += _constants(w, constant[1:], states, first)
-    reduced = unwire(Wiring(cards, scope_start, scope, table_start, values), model)
+    flat = Flat(scope_start, scope, table_start, values)
     if model.states is None:
-        return reduced
+        return of_flat(cards, flat, model.names)
     named = tuple(
         tuple(model.states[i][x] for x in np.flatnonzero(alive[i])) for i in range(len(cards))
     )
-    return assembled(cards, reduced.scopes, reduced.log_tables, model.names, named, reduced.flat)
+    return of_flat(cards, flat, model.names, named)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

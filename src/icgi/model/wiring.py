@@ -1,9 +1,8 @@
 """A model as flat arrays, the form that compiled kernels read: any cardinality, any arity."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
-from icgi.model.graph import FactorGraph, Flat, FloatArray, IntArray, assembled, flattened
+from icgi.model.graph import FactorGraph, Flat, FloatArray, IntArray, flattened, of_flat
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -39,22 +38,10 @@ def unwire(wired: Wiring, like: FactorGraph | None = None) -> FactorGraph:
     The flat array is read-only from here on. Names are kept from `like`, names of states are not.
     """
     flat = Flat(wired.scope_start, wired.scope, wired.table_start, wired.values)
-    names = None if like is None else like.names
-    return assembled(wired.cards, *parts(wired), names=names, flat=flat)
+    return of_flat(wired.cards, flat, None if like is None else like.names)
 
 
 def parts(wired: Wiring) -> tuple[tuple[tuple[int, ...], ...], tuple[FloatArray, ...]]:
     """Scopes and tables, the tables being read-only views into the flat array."""
-    wired.values.flags.writeable = False
-    cards = wired.cards.tolist()
-    scope = wired.scope.tolist()
-    ends = wired.scope_start.tolist()
-    cuts = wired.table_start.tolist()
-    scopes = tuple([tuple(scope[a:b]) for a, b in pairwise(ends)])
-    tables = tuple(
-        [
-            wired.values[a:b].reshape([cards[i] for i in s])
-            for a, b, s in zip(cuts[:-1], cuts[1:], scopes, strict=True)
-        ]
-    )
-    return scopes, tables
+    flat = Flat(wired.scope_start, wired.scope, wired.table_start, wired.values)
+    return flat.parts(wired.cards)

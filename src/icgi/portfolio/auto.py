@@ -7,10 +7,12 @@ happens to the others. Each step of the ladder leaves a complete answer behind.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import Generator
 
+from icgi import clock
 from icgi.clock import Deadline
 from icgi.errors import BudgetError
 from icgi.exact.forecast import Forecast
@@ -20,9 +22,10 @@ from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.graph import assembled as assembled_graph
 from icgi.model.reduce import Component, components
-from icgi.portfolio.approximate import Found, approximations
 from icgi.portfolio.exact import by_symmetry, joints_as_forecast
-from icgi.sampling.tempering import ParallelTempering
+
+if TYPE_CHECKING:
+    from icgi.portfolio.approximate import Found
 
 HASTE = 0.3  # share of the time left, beyond which exact inference waits for a first answer
 PARTS_SHARE = 0.1  # of the time left, for the searches over all parts of a model
@@ -88,6 +91,8 @@ class Auto:
             found = joints_as_forecast(model, scopes, ahead, limit.until(deadline), rng)
             if found is not None:
                 return found
+        from icgi.sampling.tempering import ParallelTempering
+
         left = budget.until(deadline if named else Deadline.after(self.seconds))
         return ParallelTempering().joints(model, scopes, left, rng)
 
@@ -153,6 +158,8 @@ class Ladder:
             answers = [*(answers[k] for k in easy), None]
             parts = [*(parts[k] for k in easy), united([parts[k] for k in hard])]
             hard = [len(easy)]
+        with clock.paused_while():  # loading takes as long as most exact answers: only if needed
+            from icgi.portfolio.approximate import approximations
         sizes = {k: 1.0 + parts[k].model.n_factors for k in hard}
         for done, k in enumerate(hard):
             share = sizes[k] / sum(sizes[j] for j in hard[done:])
@@ -182,7 +189,7 @@ class Ladder:
                 return None
         return by_symmetry(part.model, budget.until(deadline.share(0.5)), rng)
 
-    def _worded(self, found: Found) -> Marginals:
+    def _worded(self, found: "Found") -> Marginals:
         """The combined answer of a part, with its expected error and who supports it."""
         made = found.combined
         route = made.chosen.answer
@@ -211,7 +218,7 @@ class Ladder:
         )
 
 
-def _others(found: Found) -> tuple[FloatArray | None, dict[str, float]]:
+def _others(found: "Found") -> tuple[FloatArray | None, dict[str, float]]:
     """How far the next best route is from the chosen one (n), and accounts of every route.
 
     A route without errors of its own is the next best only where no other is.

@@ -13,7 +13,6 @@ from icgi.exact.forms import AlongBest, best_forecast
 from icgi.exact.joints import exact_joints
 from icgi.exact.junction_tree import AlongOrder
 from icgi.exact.kept import forecast_kept
-from icgi.exact.pfaffian import Pfaffian
 from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
@@ -99,6 +98,8 @@ def by_symmetry(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals
     spins = as_ising(model)
     if spins is None or spins.fields.any() or not model.n_variables:
         return None
+    from icgi.exact.pfaffian import Pfaffian  # slow to load, and seldom needed
+
     try:
         found = Pfaffian()(model, budget, rng)
     except IcgiError:  # not planar, or too large for the time: log Z stays unknown
