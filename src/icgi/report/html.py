@@ -18,6 +18,7 @@ from icgi.calibration import check, sentences
 from icgi.inference import Status
 from icgi.report import plots
 from icgi.report.reliability import coverage, gauge, reliability
+from icgi.units import ten_digits
 from icgi.web.component import bundle, styles
 from icgi.web.payload import answer_facts
 from icgi.wording import shown, some
@@ -191,7 +192,7 @@ def _seconds(value: float | None) -> str:
 def _log_z(value: float | None) -> str | None:
     if value is None:
         return None
-    return f"{value:.10g} (log10 Z = {value / math.log(10):.10g})"
+    return f"{ten_digits(value)} (log10 Z = {ten_digits(value / math.log(10))})"
 
 
 def _pictures(found: Mapping[str, Any]) -> str:
