@@ -125,7 +125,7 @@ def _row(
         if high > low:
             width = max(100 * (high - low), 1.0)
             inside += f'<b style="left:{100 * low:.2f}%;width:{width:.2f}%"></b>'
-        known += f"<td>{low:.4f} – {high:.4f}</td>"
+        known += f"<td>{low:.4f}&nbsp;–&nbsp;{high:.4f}</td>"
     states = ", ".join(f"{escape(shown(names[x]))}: {row[x]:.4f}" for x in order)
     states += f", … +{len(row) - len(order)}" if len(row) > len(order) else ""
     observed = i in answer.evidence
