@@ -49,7 +49,8 @@ body { margin: 0; } main.icgi { max-width: 70em; margin: 0 auto; padding: 1em; }
 @media (max-width: 52em) { .icgi .pair { grid-template-columns: 1fr; }
   .icgi dl { grid-template-columns: 1fr; } .icgi dd { margin-bottom: .4em; } }
 @media print { main.icgi { padding: 0; } .icgi section { break-inside: auto; }
-  .icgi h2 { break-after: avoid; } }
+  .icgi h2 { break-after: avoid; } .icgi code { font-size: 10px; }
+  .icgi dl { grid-template-columns: max-content 1fr; } .icgi dd { margin: 0; } }
 """
 
 
