@@ -73,7 +73,7 @@ def test_bands_are_drawn_where_the_error_is_known() -> None:
     for row in Table(text).rows[1:]:
         i = answer.model.names.index(row[0])
         best = int(answer[i].argmax())
-        assert row[5] == f"{low[i, best]:.4f} – {high[i, best]:.4f}"
+        assert row[5] == f"{low[i, best]:.4f}\xa0–\xa0{high[i, best]:.4f}"
     assert "band" not in html(icgi.marginals(network()))
     shares = [float(p) for p in re.findall(r"width:([\d.]+)%", text)]
     assert shares
@@ -90,7 +90,7 @@ def test_calibrated_sets_and_bands_come_with_their_promise() -> None:
     for row in rows:
         i, best = int(row[0]), int(answer[int(row[0])].argmax())
         assert row[5] == "{" + ", ".join(str(x) for x in np.flatnonzero(sets[i])) + "}"
-        assert row[6] == f"{low[i, best]:.4f} – {high[i, best]:.4f}"
+        assert row[6] == f"{low[i, best]:.4f}\xa0–\xa0{high[i, best]:.4f}"
     for sentence in answer.guarantee.sentences(0.9):
         assert escape(sentence) in text
 

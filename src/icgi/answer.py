@@ -31,6 +31,7 @@ from icgi.model.graph import (
     variable_name,
 )
 from icgi.randomness import generator
+from icgi.units import ten_digits
 from icgi.wording import harmless
 
 
@@ -335,7 +336,7 @@ class Answer:
         return html(self)
 
     def __repr__(self) -> str:
-        log_z = "" if self.log_z is None else f", log Z = {self.log_z:.10g}"
+        log_z = "" if self.log_z is None else f", log Z = {ten_digits(self.log_z)}"
         from icgi.display import plain_engine
 
         engine = plain_engine(self.engine)

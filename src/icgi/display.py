@@ -13,6 +13,7 @@ from icgi.errors import IcgiError
 from icgi.extras import require_extra
 from icgi.inference import Status
 from icgi.model.graph import state_names, variable_name
+from icgi.units import ten_digits
 from icgi.wording import shown
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _summary(answer: "Answer") -> str:
     if answer.marginals.note:
         parts.append(escape(shown(answer.marginals.note)))
     if answer.log_z is not None:
-        parts.append(f"log Z = {answer.log_z:.10g}")
+        parts.append(f"log Z = {ten_digits(answer.log_z)}")
     parts.append(f"{len(answer):,} variables, {len(answer.evidence):,} observed")
     parts.append(f"{answer.seconds:.3g} s")
     return f"{'; '.join(parts)}. <span class=dim>{escape(answer.status.advice)}</span>"
@@ -125,7 +126,7 @@ def _row(
         if high > low:
             width = max(100 * (high - low), 1.0)
             inside += f'<b style="left:{100 * low:.2f}%;width:{width:.2f}%"></b>'
-        known += f"<td>{low:.4f} – {high:.4f}</td>"
+        known += f"<td>{low:.4f}&nbsp;–&nbsp;{high:.4f}</td>"
     states = ", ".join(f"{escape(shown(names[x]))}: {row[x]:.4f}" for x in order)
     states += f", … +{len(row) - len(order)}" if len(row) > len(order) else ""
     observed = i in answer.evidence

@@ -1,4 +1,4 @@
-"""Bytes and seconds as people say them."""
+"""Bytes, seconds and logarithms as people say them."""
 
 import math
 
@@ -29,3 +29,8 @@ def readable_seconds(count: float) -> str:
     unit, size = next((u for u in units if count >= 2 * u[1]), units[-1])
     value = count / size
     return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
+
+
+def ten_digits(logarithm: float) -> str:
+    """Format the logarithm of a sum; what rounding leaves of the logarithm of one is 0."""
+    return f"{0.0 if abs(logarithm) < 1e-13 else logarithm:.10g}"

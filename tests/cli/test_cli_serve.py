@@ -22,7 +22,29 @@ def test_refusals_come_before_anything_listens(run, grid) -> None:
     assert "not a size" in run("serve", "--memory", "much", code=2).stderr
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert "another --port" in run("serve", "grid.uai", "--port", port, code=1).stderr
+        refused = run("serve", "grid.uai", "--port", port, code=1).stderr
+        assert "Address already in use; give another --port" in refused.replace("\n", " ")
+
+
+def test_a_store_in_use_is_refused_or_left_alone(run, grid, monkeypatch) -> None:
+    from icgi.cli.serve import _usual_store
+    from icgi.web.store import Store
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path.cwd()))
+    usual = _usual_store(8080, quiet=True)
+    assert usual == Path.cwd() / "icgi" / "serve.sqlite"
+    running = Store(usual)
+    try:
+        refused = run("serve", "grid.uai", "--port", "0", "--store", usual, code=1).stderr
+        assert "is used by another service" in refused
+        assert "Traceback" not in refused
+        assert _usual_store(8081, quiet=True).name == "serve-8081.sqlite"
+    finally:
+        running.close()
+    assert _usual_store(8081, quiet=True) == usual
+    Path("no.sqlite").write_text("this is no data base, and long enough to be seen as such")
+    refused = run("serve", "grid.uai", "--port", "0", "--store", "no.sqlite", code=1).stderr
+    assert "is no store of this service" in refused
 
 
 def test_without_the_extra_it_says_how_to_install_it(run, monkeypatch) -> None:

@@ -91,14 +91,14 @@ def test_on_the_command_line(tmp_path, monkeypatch) -> None:
     assert_allclose(table, p.sum((1, 2)), atol=1e-12)
 
 
-def test_the_most_probable_explanation_hears_them() -> None:
+def test_the_most_probable_explanation_takes_them_into_account() -> None:
     model, p = weighted()
     found = icgi.mpe(model, likelihood=LIKELIHOOD, exclude=EXCLUDED)
     assert tuple(found.states) == np.unravel_index(p.argmax(), p.shape)
     assert found.log_probability == pytest.approx(np.log(p.max()))
 
 
-def test_samples_hear_them() -> None:
+def test_samples_take_them_into_account() -> None:
     model, p = weighted()
     drawn = icgi.sample(model, 20_000, likelihood=LIKELIHOOD, exclude=EXCLUDED)
     seen = np.zeros(p.shape)
@@ -135,3 +135,31 @@ def test_a_scan_does_not_drop_soft_evidence_in_silence(tmp_path, monkeypatch) ->
     said = CliRunner().invoke(app, words)
     assert said.exit_code == 1
     assert "a scan takes observations only" in said.stderr
+
+
+def weighted_chain() -> tuple[icgi.FactorGraph, dict[int, list[float]], np.ndarray]:
+    """Chain, likelihoods, and the joint distribution with these entered by hand."""
+    rng = np.random.default_rng(6)
+    model = zoo.random_model(rng, [2, 3, 2], [(0, 1), (1, 2), (2,)])
+    p = np.exp(log_joint(model).reshape(2, 3, 2))
+    p = p * np.array([0.2, 1.5])[:, None, None] * np.array([1.0, 0.5, 0.0])[:, None]
+    return model, {0: [0.2, 1.5], 1: [1, 0.5, 0]}, p / p.sum()
+
+
+@pytest.mark.parametrize("engine", ["lbp", "trbp", "gbp"])
+def test_message_passing_is_exact_on_a_chain_with_likelihoods(engine: str) -> None:
+    model, likelihood, p = weighted_chain()
+    answer = icgi.marginals(model, engine=engine, likelihood=likelihood)
+    for scope in [(0, 1), (2, 1), (0, 2)]:
+        gone = tuple(a for a in range(3) if a not in scope)
+        expected = np.transpose(p.sum(gone), np.argsort(np.argsort(scope)))
+        assert_allclose(answer.joint(*scope).probs, expected, atol=1e-6)
+
+
+def test_joints_of_networks_leave_impossible_states_out() -> None:
+    pytest.importorskip("torch")
+    model, likelihood, _ = weighted_chain()
+    found = icgi.marginals(model, engine="gnn-bp", likelihood=likelihood).joint(0, 1)
+    assert found.probs.sum() == pytest.approx(1.0)
+    assert (found.probs[:, :2] > 0).all()
+    assert (found.probs[:, 2] == 0).all()

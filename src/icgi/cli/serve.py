@@ -84,6 +84,7 @@ def run(
     from icgi.web.app import create_app
     from icgi.web.guard import LOOPBACK, Access
     from icgi.web.limits import Limits
+    from icgi.web.store import Store
 
     seconds = options.positive_seconds(seconds)
     usual = Limits()
@@ -93,22 +94,26 @@ def run(
     )  # fmt: skip
     token = _token(token, host)
     served = [_served(path) for path in models or ()]
-    listening = _listen(host, port)
-    address = _address(*listening.getsockname()[:2])
-    access = Access((*LOOPBACK, host.lower(), *map(str.lower, names or ())), token)
-    app = create_app(served, store or _usual_store(), limits, access)
-    output.note(f"http://{address}/" + (f"?token={token}" if token else ""), quiet)
-    if not _is_loopback(host) and not names:
-        output.note("other machines reach it by the names given with --name only", quiet)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, lifespan="on",
-        limit_concurrency=1000, timeout_keep_alive=15, timeout_graceful_shutdown=5,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    with contextlib.suppress(KeyboardInterrupt):  # the way to end it
-        server.run(sockets=[listening])
-    if not server.started:
-        raise IcgiError("the service could not start; the reason is above")
+    with _listen(host, port) as listening:
+        address = _address(*listening.getsockname()[:2])
+        access = Access((*LOOPBACK, host.lower(), *map(str.lower, names or ())), token)
+        kept = _usual_store(listening.getsockname()[1], quiet) if store is None else store
+        if store is not None:
+            Store(store).close()  # what is wrong with it is said before anything starts
+        app = create_app(served, kept, limits, access)
+        output.note(f"http://{address}/" + (f"?token={token}" if token else ""), quiet)
+        if not _is_loopback(host) and not names:
+            output.note("other machines reach it by the names given with --name only", quiet)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, lifespan="on",
+            limit_concurrency=1000, timeout_keep_alive=15, timeout_graceful_shutdown=5,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        # the way to end it, and what uvicorn raises where it cannot start
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            server.run(sockets=[listening])
+        if not server.started:
+            raise IcgiError("the service could not start; the reason is above")
 
 
 def _served(path: Path) -> "Served":
@@ -143,8 +148,7 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         raise IcgiError(
-            f"cannot listen at {host}, port {port}: {error.strerror or error}; give another --port "
-            "or --host"
+            f"cannot listen at {host}, port {port}: {_reason(error)}; give another --port or --host"
         ) from error
 
 
@@ -152,6 +156,21 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _usual_store() -> Path:
+def _reason(error: OSError) -> str:
+    """What the operating system says, without the address that asyncio adds."""
+    return (error.strerror or str(error)).partition(" (while")[0]
+
+
+def _usual_store(port: int, quiet: bool) -> Path:
+    """File of the first service of a person, or one of its own where another has it open."""
+    from icgi.web.store import InUseError, Store
+
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "icgi" / "serve.sqlite"
+    path = Path(state) / "icgi" / "serve.sqlite"
+    try:
+        Store(path).close()
+    except InUseError:
+        own = path.with_name(f"serve-{port}.sqlite")
+        output.note(f"{path} is used by another service; this one keeps answers in {own}", quiet)
+        return own
+    return path

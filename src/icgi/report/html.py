@@ -18,6 +18,7 @@ from icgi.calibration import check, sentences
 from icgi.inference import Status
 from icgi.report import plots
 from icgi.report.reliability import coverage, gauge, reliability
+from icgi.units import ten_digits
 from icgi.web.component import bundle, styles
 from icgi.web.payload import answer_facts
 from icgi.wording import shown, some
@@ -48,7 +49,8 @@ body { margin: 0; } main.icgi { max-width: 70em; margin: 0 auto; padding: 1em; }
 @media (max-width: 52em) { .icgi .pair { grid-template-columns: 1fr; }
   .icgi dl { grid-template-columns: 1fr; } .icgi dd { margin-bottom: .4em; } }
 @media print { main.icgi { padding: 0; } .icgi section { break-inside: auto; }
-  .icgi h2 { break-after: avoid; } }
+  .icgi h2 { break-after: avoid; } .icgi code { font-size: 10px; }
+  .icgi dl { grid-template-columns: max-content 1fr; } .icgi dd { margin: 0; } }
 """
 
 
@@ -191,7 +193,7 @@ def _seconds(value: float | None) -> str:
 def _log_z(value: float | None) -> str | None:
     if value is None:
         return None
-    return f"{value:.10g} (log10 Z = {value / math.log(10):.10g})"
+    return f"{ten_digits(value)} (log10 Z = {ten_digits(value / math.log(10))})"
 
 
 def _pictures(found: Mapping[str, Any]) -> str:

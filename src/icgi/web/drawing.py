@@ -107,7 +107,7 @@ def _part(part: Any) -> dict[int, np.ndarray]:
 def _apart(places: list[tuple[float, float]], names: list[str]) -> list[tuple[float, float]]:
     """Places pushed apart until no disc or name covers another, as far as there is room."""
     few = len(names) <= 25  # as in graph.js: sizes of letters and discs, in units of the drawing
-    letter, most, radius = (1.8, 14, 3.2) if few else (1.3, 8, 14 / np.sqrt(len(names)))
+    letter, most, radius = (2.0, 14, 3.2) if few else (1.5, 8, 14 / np.sqrt(len(names)))
     half = np.array([max(letter * min(len(name), most), 2 * radius) / 2 + 0.5 for name in names])
     room = np.stack([half[:, None] + half, np.full((len(half),) * 2, 2 * radius + 2 * letter)]) / 88
     at = np.array(places).T  # 2 n

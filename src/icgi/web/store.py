@@ -52,6 +52,10 @@ class Job:
         return self.state in ENDED
 
 
+class InUseError(IcgiError):
+    """The file belongs to a service that is running."""
+
+
 class Store:
     """The file, open for one service; a second one is refused."""
 
@@ -66,7 +70,7 @@ class Store:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._lock.close()
-            raise IcgiError(
+            raise InUseError(
                 f"{path} is used by another service; stop it, or give this one another file"
             ) from error
         try:

@@ -46,11 +46,12 @@ def test_json_holds_every_kind_of_finding(tmp_path: Path) -> None:
         ("e.json", '{"Wet": "dry", "Wet": "damp"}', "twice"),
         ("e.json", '{"Wett": "dry"}', "did you mean 'Wet'"),
         ("e.json", '{"exclude": {"Wet": [[1]]}}', "names or numbers"),
-        ("e.csv", "Wet\n", "1 columns"),
+        ("e.csv", "Wet\n", "line 1 is no pair"),
         ("e.csv", "Wet,Mood\ndamp,3\ndry,2\n", "holds 2 cases"),
         ("e.csv", "Wet,Mood\ndamp\n", "1 states under 2 names"),
         ("e.csv", "Wet,dri\n", "did you mean 'dry'"),
-        ("e.csv", "Wet,dry\nWet,damp\n", "line 2 observes 'Wet' again"),
+        ("e.csv", "Wet,dry\nWet,damp\n", "line 2 observes 'Wet' once more"),
+        ("x.json", '{"observe": {"HR": "HIGH"}, "likly": {}}', "did you mean 'likely'"),
     ],
 )
 def test_mistakes_are_named(name: str, text: str, message: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from icgi.model.formats import ending_of
 from icgi.model.formats.files import AnyPath, read_bytes
 from icgi.model.formats.uai import parse_evidence
 from icgi.model.graph import FactorGraph, state_names
+from icgi.wording import did_you_mean
 
 _PARTS = ("observe", "likely", "exclude")
 
@@ -63,10 +64,12 @@ def _rows(text: str) -> dict[str, str]:
             continue
         if len(cells) != 2 or not all(cells):
             raise EvidenceError(
-                f"line {number} has {len(cells)} columns; write `variable,state` in each line"
+                f"line {number} is no pair of variable and state; write `variable,state`"
             )
         if found.setdefault(cells[0], cells[1]) != cells[1]:
-            raise EvidenceError(f"line {number} observes {cells[0]!r} again, otherwise; keep one")
+            raise EvidenceError(
+                f"line {number} observes {cells[0]!r} once more, in another state; keep one"
+            )
     return found
 
 
@@ -82,9 +85,15 @@ def _parts(found: Any) -> dict[str, dict[str, Any]]:
     """Observations, likelihoods and exclusions; a plain object holds observations only."""
     if not isinstance(found, dict):
         raise EvidenceError('evidence is an object, such as {"HR": "HIGH", "CVP": 0}')
-    divided = bool(found) and all(
-        key in _PARTS and isinstance(value, dict) for key, value in found.items()
-    )
+    nested = [key for key, value in found.items() if isinstance(value, dict)]
+    divided = bool(found) and len(nested) == len(found)
+    if divided and any(key in _PARTS for key in nested):
+        odd = next((key for key in nested if key not in _PARTS), None)
+        if odd is not None:
+            near = did_you_mean(odd, _PARTS)
+            raise EvidenceError(f"unknown part {odd!r}{near}; there are: {', '.join(_PARTS)}")
+    else:
+        divided = False
     parts = {name: found.get(name, {}) for name in _PARTS} if divided else {"observe": found}
     for i, x in parts["observe"].items():
         if type(x) not in (int, str):

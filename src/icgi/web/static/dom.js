@@ -45,6 +45,9 @@ export function exponential(x) {
   return `${(10 ** (decimal - exponent)).toFixed(2)} × 10${raised}`;
 }
 
+// Names often differ in their last letters only, so both ends are kept.
 export function shorten(text, most = 14) {
-  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+  if (text.length <= most) return text;
+  const tail = Math.floor((most - 1) / 2);
+  return `${text.slice(0, most - 1 - tail)}…${text.slice(-tail)}`;
 }

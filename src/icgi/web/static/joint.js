@@ -47,6 +47,7 @@ export class JointPanel {
 
   async fill(work, draw) {
     this.stale();
+    if (!this.body.children.length) this.body.append(el("p", { class: "dim" }, "Computing…"));
     try {
       this.body.replaceChildren(draw(await work()));
     } catch (problem) {

@@ -37,7 +37,7 @@ export class VariableList {
     this.again = el("button", { class: "again", hidden: true, title: "The order stays while you click",
       onclick: () => this.arrange(true) }, "Sort again");
     this.body = el("div", { class: "variables" });
-    this.more = el("button", { class: "more", onclick: () => {
+    this.more = el("button", { class: "more", hidden: true, onclick: () => {
       this.limit += AT_ONCE;
       this.arrange();
     } });

@@ -15,7 +15,7 @@ export class EliminationPanel {
     const button = (text, label, act) => el("button", { "aria-label": label, onclick: act }, text);
     this.words = el("p", { "aria-live": "polite" });
     this.picture = el("div", { class: "drawing" });
-    const key = el("p", { class: "dim" }, "Red: summed out now; orange: the frontier; faded: " +
+    this.key = el("p", { class: "dim" }, "Red: summed out now; orange: the frontier; faded: " +
       "summed out before; dashed: edges that were filled in.");
     this.train = el("div", { class: "train" });
     this.cuts = el("div", { class: "cuts" });
@@ -24,7 +24,7 @@ export class EliminationPanel {
       el("div", { class: "tools" }, this.rank,
         button("‹", "Previous step", () => this.go(this.at - 1)), this.slider,
         button("›", "Next step", () => this.go(this.at + 1))),
-      this.words, this.picture, key, this.train, this.cuts, this.result);
+      this.words, this.picture, this.key, this.train, this.cuts, this.result);
   }
 
   async load() {
@@ -33,9 +33,11 @@ export class EliminationPanel {
     try {
       this.trace = await this.host.eliminate(this.asked(), Number(this.rank.value));
       this.slider.max = this.trace.steps.length;
+      this.key.hidden = false;
       this.go(Math.min(this.at, this.trace.steps.length));
     } catch (problem) {
       this.trace = null;
+      this.key.hidden = true;
       this.words.textContent = problem.message;
       for (const part of [this.picture, this.train, this.cuts, this.result]) part.replaceChildren();
     }
