@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> None:
             known = case.family in FAMILIES_OF[options.set]
             if case.name in have or (options.inside and not known):
                 continue
-            if options.count and int(case.name.rpartition("-")[2]) >= options.count and known:
+            if known and not options.first <= number(case) < (options.count or np.inf):
                 continue
             given = budget if most is None else drawn_seconds(budget, most, case.name)
             line = measure(case, engine, given, calibration)
@@ -133,6 +133,10 @@ def run(options: argparse.Namespace) -> None:
             print(case.name, line["status"], line.get("kind", ""), flush=True)
     pack(path, lines)
     path.unlink()
+
+
+def number(case: Case) -> int:
+    return int(case.name.rpartition("-")[2])
 
 
 @contextmanager
@@ -617,7 +621,7 @@ def networks(options: argparse.Namespace) -> None:
         keep(path)
         calibration_of.cache_clear()
         (RESULTS / f"uncertainty-{name}.jsonl.xz").unlink(missing_ok=True)  # of other weights
-        run(argparse.Namespace(engine=engine, set="mixed", busy=0, inside=False, count=25))
+        run(argparse.Namespace(engine=engine, set="mixed", busy=0, inside=False, first=0, count=25))
 
 
 def main() -> None:
@@ -630,7 +634,8 @@ def main() -> None:
     running.add_argument("--set", default="mixed")
     running.add_argument("--busy", type=int, default=0, help="other programs to run beside")
     running.add_argument("--inside", action="store_true", help="only the calibrated families")
-    running.add_argument("--count", type=int, help="models of each calibrated family")
+    running.add_argument("--first", type=int, default=0, help="number of the first of a family")
+    running.add_argument("--count", type=int, help="number after the last")
     again = verbs.add_parser("networks")
     again.add_argument("folder", type=Path, help="for the files and lines of the calibrations")
     again.add_argument("--engines", nargs="+", default=NETWORKS)

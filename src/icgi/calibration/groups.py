@@ -55,19 +55,21 @@ class Groups:
     work: Edges  # thirds of each structure; empty where the clock has no part in an answer
     stated: Edges
     routes: Sequence[str]
+    clocked: bool  # whether the clock decided what an answer is
 
     @classmethod
     def of(cls, made: Answered, clocked: bool) -> "Groups":
         """Groups of calibration answers; whether the clock decided what they are."""
         kinds = tuple(dict.fromkeys(made.structures))
         if not clocked:
-            return cls(kinds, thirds(made.work, made.structures), {}, ())
+            return cls(kinds, thirds(made.work, made.structures), {}, (), False)
         stated = np.where(made.stated > 0, made.stated, -1.0)
         return cls(
             kinds,
             thirds(made.work, made.structures),
             thirds(stated, made.structures),
             tuple(sorted(set(made.routes) - {""}))[1:],
+            True,
         )
 
     def members(self, those: Answered) -> FloatArray:
@@ -79,13 +81,16 @@ class Groups:
             for values, edges in ((those.sizes, SIZES), (coupling, COUPLINGS))
             for b in range(1, len(edges) + 1)
         ]
-        effort = third(those.work, those.structures, self.work)
-        columns = [effort == 1, effort == 3, np.array(those.trusted)]
-        if self.stated:
+        kind = kind.reshape(len(those.structures), len(self.kinds))
+        effort, trusted = third(those.work, those.structures, self.work), np.array(those.trusted)
+        columns = [effort == 1, effort == 3, trusted]
+        if self.clocked:
+            # a busy machine moves answers from the vouched for to the others, structure by structure
+            columns += [(column > 0) & trusted for column in kind.T[1:]]
             doubt = third(those.stated, those.structures, self.stated)
             columns += [doubt == 1, doubt == 3]
         columns += [np.array([r == name for r in those.routes]) for name in self.routes]
-        found = [kind.reshape(len(those.structures), len(self.kinds)), *ranges, *columns]
+        found = [kind, *ranges, *columns]
         return np.column_stack(found).astype(float)
 
 
