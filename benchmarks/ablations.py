@@ -29,12 +29,13 @@ import numpy as np
 import torch
 
 from icgi.conformal.metrics import calibration_error, class_bins
+from icgi.data.jobs.executors import executor
 from icgi.kernels import cache_folder
 from icgi.neural.batch import spins_of
 from icgi.neural.weights import load_weights
 from icgi.train import evaluate
 from icgi.train.config import TrainConfig
-from icgi.train.examples import Examples, Recipe, made, workers
+from icgi.train.examples import Examples, Recipe, made
 from icgi.train.loop import run_task
 from icgi.train.presets import PLAIN, PRESETS
 from icgi.train.task import Task, answers
@@ -69,8 +70,8 @@ def training_models(count: int, processes: int) -> Examples:
     bucket = PLAIN.buckets[0]
     recipe = Recipe(bucket.mixture, bucket.limits, count, PLAIN.data_seed)
     cache = cache_folder().parent / "training"
-    with workers(processes) as pool:
-        return made(recipe, True, pool, device(), cache)
+    place = executor("here" if processes > 1 else "serial", processes)
+    return made(recipe, True, place, device(), cache)
 
 
 def validation_models(count: int) -> Examples:

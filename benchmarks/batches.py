@@ -2,6 +2,9 @@
 
     python benchmarks/batches.py [--count 2000] [--workers 1] [--cluster here]
 
+`--cluster`: here, ray, nodes (a Ray cluster of three node processes, two of them with a processor),
+client (the same through ray://, as from another machine).
+
 The same jobs are done in a loop in this process, which is what they cost; then through the map,
 with keys, handing over and the journal. The overhead is what the map takes over the loop, less one:
 on the wall times the number of workers, and in seconds of processors, those of workers and of a
@@ -12,7 +15,10 @@ and the median of the ratios is printed with the least and the largest.
 
 import argparse
 import contextlib
+import socket
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -58,8 +64,8 @@ def main() -> None:
 
     settings = next(asked())[0].settings
     answers.answer(models[0], **settings)
-    with tempfile.TemporaryDirectory() as folder, running(options.cluster):
-        place = executor(options.cluster, options.workers)
+    with tempfile.TemporaryDirectory() as folder, running(options.cluster) as name:
+        place = executor(name, options.workers)
 
         def through_map(name: str, most: int | None = None) -> Spent:
             journal = Manifest(Path(folder) / name)
@@ -88,18 +94,47 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def running(cluster: str) -> Iterator[None]:
-    """Keep a local Ray cluster alive over all rounds; starting one takes seconds."""
-    if cluster != "ray":
-        yield
+def running(cluster: str) -> Iterator[str]:
+    """Keep a Ray cluster alive over all rounds, since starting one takes seconds; its name."""
+    if cluster not in ("ray", "nodes", "client"):
+        yield cluster
         return
     import ray
 
-    ray.init(log_to_driver=False, logging_level="ERROR")
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    with contextlib.ExitStack() as stack:
+        address = None
+        if cluster != "ray":
+            from ray.cluster_utils import Cluster
+
+            nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+            stack.callback(nodes.shutdown)
+            for _ in range(2):
+                nodes.add_node(num_cpus=1)
+            nodes.wait_for_nodes()
+            address = nodes.address
+            if cluster == "client":
+                address = stack.enter_context(served(address))
+        stack.callback(ray.shutdown)
+        ray.init(address=address, **quiet)
+        yield "ray"
+
+
+@contextlib.contextmanager
+def served(address: str, port: int = 10001) -> Iterator[str]:
+    """Address ray://… of a cluster, as those who are not on its machines use it."""
+    command = [sys.executable, "-m", "ray.util.client.server", "--mode", "proxy"]
+    command += ["--address", address, "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield
+        for _ in range(300):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        yield f"ray://127.0.0.1:{port}"
     finally:
-        ray.shutdown()
+        server.terminate()
+        server.wait()
 
 
 class Spent(NamedTuple):

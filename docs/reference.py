@@ -69,7 +69,11 @@ def commands() -> str:
 def _command(name: str, command: Any) -> str:
     context = command.context_class(command, info_name=name)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
-    text = [f"## {name}\n", f"    {usage}\n", f"{_prose(command.help or '')}\n"]
+    words = "\n\n".join(
+        textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
+        for part in (command.help or "").split("\n\n")
+    )
+    text = [f"## {name}\n", f"    {usage}\n", f"{_prose(words)}\n"]
     records = [
         record for param in command.params if (record := param.get_help_record(context)) is not None
     ]

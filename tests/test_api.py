@@ -263,3 +263,52 @@ def test_what_precedes_an_engine_counts_as_its_time(monkeypatch) -> None:
     icgi.marginals(sprinkler(), engine=engine)
     assert given[0] < 59.9
     assert given[1] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ({"evidence": {"rain": True}}, "its states are: no, yes"),
+        ({"evidence": {"rain": 0.5}}, "whole number counted from 0"),
+        ({"evidence": {"rain": None}}, "whole number counted from 0"),
+        ({"evidence": {0.5: 1}}, "whole number counted from 0"),
+        ({"evidence": ["rain"]}, "give a dictionary"),
+        ({"engine": None}, "give a name such as 'auto'"),
+        ({"budget": 5}, r"icgi.Budget\(seconds=5\)"),
+        ({"budget": icgi.Budget(seconds="5")}, r"seconds='5'\): give a number"),
+        ({"budget": icgi.Budget(seconds=float("nan"))}, "give a number"),
+        ({"budget": icgi.Budget(iterations=-1)}, "give a number of at least 0"),
+        ({"seed": "x"}, "give a whole number of at least 0"),
+        ({"seed": -1}, "give a whole number of at least 0"),
+    ],
+)
+def test_arguments_of_another_kind_say_what_is_needed(question, words: str) -> None:
+    with pytest.raises(icgi.IcgiError, match=words):
+        icgi.marginals(rain(), **question)
+
+
+def rain() -> icgi.FactorGraph:
+    table = [[0.9, 0.1], [0.2, 0.8]]
+    return icgi.from_factors(
+        [(("rain",), [0.7, 0.3]), (("rain", "grass"), table)],
+        states={"rain": ["no", "yes"], "grass": ["dry", "wet"]},
+    )
+
+
+def test_whole_numbers_of_any_type_are_states() -> None:
+    expected = icgi.marginals(rain(), {"rain": "yes"})["grass"]
+    for state in (1, 1.0, np.int8(1), np.float32(1), "1"):
+        assert icgi.marginals(rain(), {"rain": state})["grass"].tolist() == expected.tolist()
+    nameless = icgi.from_ising([[0, 1], [1, 0]])
+    assert icgi.marginals(nameless, {0: True})[0].tolist() == [0, 1]
+
+
+def test_an_answer_is_a_dictionary_of_its_variables() -> None:
+    answer = icgi.marginals(rain())
+    assert "rain" in answer
+    assert "snow" not in answer
+    assert 1 in answer
+    assert None not in answer
+    assert {k: list(v) for k, v in dict(answer).items()} == {
+        "rain": list(answer["rain"]), "grass": list(answer["grass"]),
+    }  # fmt: skip

@@ -11,7 +11,7 @@ BELOW = {
     "errors": set(),
     "wording": set(),
     "extras": {"errors"},
-    "randomness": set(),
+    "randomness": {"errors"},
     "clock": set(),
     "units": set(),
     "kernels": {"clock"},

@@ -201,3 +201,8 @@ def test_evidence_has_no_place_in_arrays() -> None:
     assert isinstance(batch, PairwiseBatch)
     with pytest.raises(icgi.EvidenceError, match="one by one"):
         icgi.marginals_batch(batch, [{}])  # type: ignore[call-overload]
+
+
+def test_couplings_that_are_no_numbers_are_named_as_such() -> None:
+    with pytest.raises(icgi.ModelFormatError, match="infinite or NaN"):
+        icgi.ising_batch(np.full((2, 3, 3), np.nan), np.zeros((2, 3)))

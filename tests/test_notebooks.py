@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
 
 def shown(notebook: Any) -> list[tuple[str, list[str]]]:
-    """Source of each cell of code, and the kinds of things that it shows."""
+    """Source of each cell of code, and the kinds of things that it shows.
+
+    Pieces of text that follow each other are one: how many there are is a matter of timing.
+    """
     kinds = []
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             outputs = [sorted(out.get("data", {"text": ""})) for out in cell["outputs"]]
-            kinds.append(("".join(cell["source"]), [" ".join(kind) for kind in outputs]))
+            kinds.append(
+                ("".join(cell["source"]), [kind for kind, _ in groupby(map(" ".join, outputs))])
+            )
     return kinds
 
 

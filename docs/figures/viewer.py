@@ -2,7 +2,8 @@
 
 python docs/figures/viewer.py
 
-A browser clicks through `icgi serve`: observe, soft evidence, undo, a joint table, an elimination.
+A browser clicks through `icgi serve`: observe, undo, soft evidence, exclude, a joint table, the
+most probable configuration, an elimination, another engine.
 Needs playwright, a Chromium and Pillow.
 """
 
@@ -24,8 +25,9 @@ from playwright.sync_api import sync_playwright
 import icgi
 from icgi.cli.demo import travel
 from icgi.web.app import Served, create_app
+from icgi.web.limits import Limits
 
-SIZE = (1000, 640)
+SIZE = (1000, 760)
 FRAME = 90  # milliseconds between frames of a movement
 POINTER = """() => {
   const mark = document.createElement("div");
@@ -47,7 +49,8 @@ def service() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         icgi.save(travel(), Path(folder, "travel.bif"))
         content = Path(folder, "travel.bif").read_bytes()
-        app = create_app([Served("travel", ".bif", content)], Path(folder, "store.sqlite"))
+        limits = Limits(usual_seconds=2.0)  # of an approximation, which a spectator waits for
+        app = create_app([Served("travel", ".bif", content)], Path(folder, "store.sqlite"), limits)
         listening = socket.create_server(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -85,7 +88,7 @@ class Recording:
 
     def middle(self, place: Any, across: float = 0.5) -> tuple[float, float]:
         """Point of an element."""
-        place.scroll_into_view_if_needed()
+        place.evaluate("node => node.closest('header') || node.scrollIntoView({block: 'center'})")
         box = place.bounding_box()
         return box["x"] + across * box["width"], box["y"] + box["height"] / 2
 
@@ -131,16 +134,22 @@ def tour(page: Any) -> list[tuple[bytes, int]]:
     made.click(bar("storm", "yes"), 2400)
     made.click(page.get_by_role("button", name="Undo"))
     made.drag(bar("announcement", "heard").locator(".track"), 0.5, 0.92)
+    made.click(page.get_by_role("button", name="exclude delay = long"), 2400)
+    made.click(page.get_by_role("button", name="take back delay ≠ long"))
     made.click(page.get_by_role("tab", name="joint"))
     page.get_by_label("Variable 1 of the joint").select_option("storm")
     page.get_by_label("Variable 2 of the joint").select_option("works")
     made.click(page.get_by_role("button", name="Joint table"), 2600)
+    made.click(page.get_by_role("button", name="Most probable configuration"), 2600)
     made.click(page.get_by_role("tab", name="elimination"))
     page.locator(".elimination .node").first.wait_for(timeout=60_000)
-    for _ in range(7):
-        made.click(page.get_by_role("button", name="Next step"), 800)
+    for _ in range(6):
+        made.click(page.get_by_role("button", name="Next step"), 1400)
     made.look(1500)
-    made.click(page.get_by_role("button", name="Reset"), 1500)
+    made.click(page.get_by_role("tab", name="graph"))
+    page.get_by_label("Engine").select_option("pt")
+    made.settle(3000)
+    made.click(page.get_by_role("button", name="Reset"), 2000)
     return made.frames
 
 

@@ -54,7 +54,7 @@ def choices() -> list[tuple[str, str, str, str]]:
         ),
         (
             "Thousands of models, milliseconds each", "binary, pairwise, with loops", "icgi",
-            f"up to 24 spins: error {cell('results.md', 'icgi:fast', 2)}; lbp {cell(*small, 2)}",
+            f"up to 24 spins: icgi:paper {cell('results.md', '`paper`', 2)}; lbp {cell(*small, 2)}",
         ),
         (
             "Thousands of models, and a CUDA device", "pairwise, up to 32 states", "pt-gpu",

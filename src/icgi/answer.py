@@ -113,6 +113,18 @@ class Answer:
     def __iter__(self) -> Iterator[FloatArray]:
         return (self[i] for i in range(len(self)))
 
+    def __contains__(self, variable: object) -> bool:
+        """Whether there is a variable of this name or number."""
+        try:
+            variable_number(self.model, variable)  # type: ignore[arg-type]
+        except (KeyError, IndexError, TypeError):
+            return False
+        return True
+
+    def keys(self) -> Sequence[int | str]:
+        """Names of the variables, their numbers where they have none: `dict(answer)` works."""
+        return self.model.names or range(len(self))
+
     def joint(self, *variables: int | str) -> Joint:
         """Joint distribution of any variables, from the same engine and budget."""
         return self.joints([variables])[0]
@@ -386,6 +398,11 @@ _SIZE = attrgetter("size")
 def model_digest(model: FactorGraph) -> str:
     """SHA-256 of sizes, scopes and tables: the same for the same numbers, whatever the names."""
     digest = hashlib.sha256(model.cards.astype("<i8").tobytes())
+    if (flat := model.flat) is not None:
+        for row in (np.diff(flat.scope_start), flat.scope):
+            digest.update(row.astype("<i8").tobytes())
+        digest.update(np.ascontiguousarray(flat.values, "<f8").data)
+        return digest.hexdigest()
     arity = np.fromiter(map(len, model.scopes), "<i8", model.n_factors)
     digest.update(arity.tobytes())
     digest.update(np.fromiter(chain.from_iterable(model.scopes), "<i8").tobytes())

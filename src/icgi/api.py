@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from icgi import clock
 from icgi.answer import Answer, Promise
 from icgi.arrays import ManyMarginals, PairwiseBatch
-from icgi.engines import parse_engine
+from icgi.engines import engine_of
 from icgi.errors import EvidenceError, ModelFormatError
-from icgi.inference import Budget, Engine, Marginals, infer
+from icgi.inference import Budget, Engine, Marginals, budget_of, infer
 from icgi.model.condition import Evidence, resolve_evidence
 from icgi.model.findings import Findings, enter, resolve
 from icgi.model.formats import read, write
@@ -197,12 +197,12 @@ def marginals(
         Divide the work among so many processes, or on a cluster (docs/scale.md), into so many
         pieces, which decide the answer; as many as workers where they are not given.
     """
-    chosen = parse_engine(engine) if isinstance(engine, str) else engine
+    chosen = engine_of(engine)
     if workers is not None or cluster is not None or pieces is not None:
         from icgi.workers import Shared
 
         chosen = Shared(chosen, workers, pieces, cluster)
-    given = budget or Budget()
+    given = budget_of(budget)
     began, deadline = clock.now(), given.deadline()
     findings = resolve(model, evidence, likelihood, exclude)
     known = seed if isinstance(seed, int) else None
@@ -274,8 +274,8 @@ def marginals_batch(
     if isinstance(models, PairwiseBatch):
         if evidences is not None:
             raise EvidenceError("a batch of arrays takes no evidence; give models one by one")
-        settings = parse_engine(engine) if isinstance(engine, str) else engine
-        return run_arrays(models, settings, budget or Budget(), generator(seed), threads)
+        settings = engine_of(engine)
+        return run_arrays(models, settings, budget_of(budget), generator(seed), threads)
     shared = isinstance(models, FactorGraph)
     given = list(evidences) if evidences is not None else [None] * (1 if shared else len(models))  # type: ignore[arg-type]
     each = [models] * len(given) if isinstance(models, FactorGraph) else list(models)
@@ -283,10 +283,10 @@ def marginals_batch(
         raise ModelFormatError(
             f"{len(each)} models but {len(given)} evidences; give one evidence per model"
         )
-    chosen = parse_engine(engine) if isinstance(engine, str) else engine
+    chosen = engine_of(engine)
     questions = [(m, resolve_evidence(m, e)) for m, e in zip(each, given, strict=True)]
     try:
-        found = run_batch(questions, chosen, budget or Budget(), generator(seed), threads, shared)
+        found = run_batch(questions, chosen, budget_of(budget), generator(seed), threads, shared)
     except EvidenceError as error:
         for number, (m, observed) in enumerate(questions):
             named = explained(m, Findings(observed), error, budget)

@@ -190,6 +190,8 @@ def _pairs_of(J: FloatArray, sound: bool, shape: str) -> tuple[IntArray, FloatAr
         raise ModelFormatError(f"couplings of shape {J.shape}; give {shape}, or edges as well")
     used = (J != 0).any((0, *range(3, J.ndim)))  # n n
     if used.diagonal().any():
+        if not np.isfinite(J).all():
+            raise ModelFormatError("couplings hold infinite or NaN entries; give finite numbers")
         raise ModelFormatError(
             "couplings of a variable with itself; set the diagonals of all matrices to zero"
         )

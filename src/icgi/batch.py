@@ -11,7 +11,7 @@ from numpy.random import Generator
 from icgi import clock
 from icgi.answer import Answer
 from icgi.arrays import ManyMarginals, PairwiseBatch
-from icgi.inference import Budget, Engine, infer
+from icgi.inference import Budget, Engine, Marginals, infer
 from icgi.model.condition import Conditioned, Evidence, condition, lift
 from icgi.model.graph import FactorGraph
 from icgi.model.reduce import all_states, reducible
@@ -31,7 +31,9 @@ def run_batch(
 
     An engine may have a method `batch(models, budget, rngs, threads)` that gives the answers of
     calls one by one (a sampler on a device: other draws of the same quality), or None where it has
-    no better way than one by one; the seconds of an answer are then its share of the whole.
+    no better way than one by one; the seconds of an answer are then its share of the whole. One
+    that was prepared for a model may have `evidences(model, evidences, budget, threads)`, which
+    does the same for questions on that model, and may leave some of them open (None).
     """
     if not questions:
         return []
@@ -50,7 +52,13 @@ def run_batch(
                 for q, f in zip(questions, found, strict=True)
             ]
 
+    began = clock.now()
+    known = _on_one_model(chosen, questions, budget, threads) if shared else None
+    share = (clock.now() - began) / len(questions)
+
     def answer(number: int) -> Answer:
+        if known is not None and (done := known[number]) is not None:
+            return Answer(*questions[number], done, name, share, budget, settings=engine)
         began = clock.now()
         found = infer(*questions[number], chosen, budget, streams[number])
         spent = clock.now() - began
@@ -83,6 +91,19 @@ def run_arrays(
     for array in (found.probs, found.log_z):
         array.flags.writeable = False
     return replace(found, engine=repr(engine), seconds=clock.now() - began)
+
+
+def _on_one_model(
+    engine: Engine, questions: Sequence[Question], budget: Budget, threads: int | None
+) -> Sequence[Marginals | None] | None:
+    """What an engine that was prepared for the one model of all questions answers at once."""
+    ask = getattr(engine, "evidences", None)
+    if ask is None:
+        return None
+    found: Sequence[Marginals | None] | None = ask(
+        questions[0][0], [evidence for _, evidence in questions], budget, threads
+    )
+    return found
 
 
 def _conditioned(questions: Sequence[Question]) -> list[Conditioned]:

@@ -64,7 +64,8 @@ def html(answer: "Answer") -> str:
     entropy = answer.entropy()
     heads = ["variable", "likeliest", "", "probabilities", "entropy/bits"]
     heads += [f"{100 * _LEVEL:g} % set"] if sets is not None else []
-    heads += [f"{100 * _LEVEL:g} % band"] if band else []
+    own = answer.status is not Status.EXACT and sets is None
+    heads += [f"{'own ' if own else ''}{100 * _LEVEL:g} % band"] if band else []
     rows = "".join(_row(answer, i, float(entropy[i]), sets, band) for i in first)
     rest = len(answer) - len(first)
     more = f"<p class=dim>… and {rest:,} more, less uncertain</p>" if rest else ""

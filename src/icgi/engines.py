@@ -1,6 +1,7 @@
 """Name → engine: the one dictionary. Everything that lists or accepts engines reads it."""
 
 import dataclasses
+import functools
 import importlib
 import types
 import typing
@@ -51,7 +52,7 @@ def parse_engine(text: str) -> Engine:
     if not rest:
         return make(**_network(name, make))
     known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(make)
+    hints = _hints(make)
     settings = _network(name, make)
     known = {key: field for key, field in known.items() if key not in settings}
     for item in filter(None, rest.split(",")):
@@ -62,6 +63,24 @@ def parse_engine(text: str) -> Engine:
             raise IcgiError(_unknown_option(name, key if equals else item, known))
         settings[key] = _convert(name, key, value, hints[key])
     return make(**settings)
+
+
+def engine_of(given: str | Engine) -> Engine:
+    """Engine that a person chose, by its text form or as settings."""
+    if isinstance(given, str):
+        return parse_engine(given)
+    if not callable(given):
+        raise IcgiError(
+            f"engine={given!r} is no engine; give a name such as 'auto' or 'lbp:damping=0.5', or "
+            "the settings of one"
+        )
+    return given
+
+
+@functools.cache
+def _hints(make: Callable[..., Engine]) -> dict[str, object]:
+    """Types of an engine's settings; reading them costs as much as a small answer."""
+    return typing.get_type_hints(make)
 
 
 def _network(name: str, make: Callable[..., Engine]) -> dict[str, object]:

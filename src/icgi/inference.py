@@ -4,6 +4,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -92,6 +93,18 @@ class Budget:
     def until(self, deadline: Deadline) -> "Budget":
         """Same budget with the seconds that are left before a deadline."""
         return replace(self, seconds=deadline.left)
+
+
+def budget_of(given: Budget | None) -> Budget:
+    """Budget that a person chose, the usual one for None; says what is wrong with it."""
+    if given is None:
+        return Budget()
+    if not isinstance(given, Budget):
+        raise IcgiError(f"budget={given!r} is no budget; give one such as icgi.Budget(seconds=5)")
+    for name, value in (("seconds", given.seconds), ("iterations", given.iterations)):
+        if value is not None and not (isinstance(value, Real) and float(value) >= 0):
+            raise IcgiError(f"Budget({name}={value!r}): give a number of at least 0")
+    return given
 
 
 @dataclass(frozen=True, slots=True, eq=False)

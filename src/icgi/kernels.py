@@ -25,7 +25,7 @@ from typing import Any
 import llvmlite.binding
 import numba
 import numpy as np
-from numba.core import caching, event
+from numba.core import caching, event, types
 from numba.core.registry import CPUDispatcher
 
 from icgi import clock
@@ -53,7 +53,8 @@ def kernel(
     """
     if function is None:
         return lambda made: kernel(made, python=python, **options)
-    compiled = numba.njit(nogil=True, **options)(function)
+    # no wrapper for calls from C: nobody makes them
+    compiled = numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     if not isinstance(compiled, CPUDispatcher):  # numba is switched off
         return python or function
     compiled._cache = _stored(function)
@@ -98,15 +99,27 @@ _NOT, _YES, _INSIDE = range(3)  # an interpreted kernel
 _in_brief: ContextVar[int] = ContextVar("brief", default=_NOT)
 
 
-class _Kernel(CPUDispatcher):  # type: ignore[misc]
-    """A kernel that has not been asked for yet; from its first compiled call, numba's own class."""
+class _Compiled(CPUDispatcher):  # type: ignore[misc]
+    """A kernel; where another one gives it a constant, no form of its own is compiled for that."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return super().get_call_template(tuple(map(_general, args)), kws)
+
+
+def _general(kind: Any) -> Any:
+    """Type of an argument without the value of a whole number."""
+    return kind.literal_type if isinstance(kind, types.IntegerLiteral) else kind
+
+
+class _Kernel(_Compiled):
+    """A kernel that has not been asked for yet; from its first compiled call a plain one."""
 
     def __call__(self, *arguments: Any) -> Any:
         where = _in_brief.get()
         if where == _INSIDE:  # all of it: compiled code would return other kinds of numbers
             return self.python(*arguments)
         if where == _NOT or not _interpreting.allowed or self.overloads or _on_disk(self):
-            self.__class__ = CPUDispatcher
+            self.__class__ = _Compiled
             return self(*arguments)
         began = time.perf_counter()
         token = _in_brief.set(_INSIDE)

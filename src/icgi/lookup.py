@@ -1,6 +1,7 @@
 """Variables and states as people write them, by name or number, found in a model."""
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,10 @@ def variable_number(model: FactorGraph, variable: int | str) -> int:
         if not variable.isdigit():
             raise KeyError(unknown_variable(model, variable))
         variable = int(variable)
+    variable = index(variable)
     if not 0 <= variable < model.n_variables:
         raise IndexError(f"variable {variable} of a model with {model.n_variables} variables")
-    return int(variable)
+    return variable
 
 
 def unknown_variable(model: FactorGraph, name: str) -> str:

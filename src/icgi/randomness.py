@@ -7,10 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator, SeedSequence
 
+from icgi.errors import IcgiError
+
 
 def generator(seed: int | Generator | None) -> Generator:
     """Return a `numpy` generator for a seed; a generator is passed through unchanged."""
-    return np.random.default_rng(seed)
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise IcgiError(
+            f"seed={seed!r}: give a whole number of at least 0, a numpy Generator, or None for a "
+            "seed of the operating system"
+        ) from error
 
 
 def kernel_seed(rng: Generator) -> int:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from icgi.engines import parse_engine
+from icgi.engines import engine_of
 from icgi.errors import IcgiError, ModelFormatError, UnsupportedModelError
 from icgi.extras import require_extra
-from icgi.inference import Budget, Engine, Joints
+from icgi.inference import Budget, Engine, Joints, budget_of
 from icgi.joint import infer_joints
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.randomness import generator
@@ -44,6 +44,13 @@ def log_z(
     wanted = tuple(tuple(map(int, scope)) for scope in scopes)
     if len(wanted) != len(tables):
         raise ModelFormatError(f"{len(wanted)} scopes but {len(tables)} tables; give one per scope")
+    for f, table in enumerate(tables):
+        if not (isinstance(table, torch.Tensor) and table.is_floating_point()):
+            kind = getattr(table, "dtype", type(table).__name__)
+            raise ModelFormatError(
+                f"table {f} is {kind}; give a tensor of floating-point numbers, such as "
+                "torch.as_tensor(table, dtype=torch.float64)"
+            )
     batch: tuple[int, ...] = ()
     for f, (scope, table) in enumerate(zip(wanted, tables, strict=True)):
         shape = tuple(cards[i] for i in scope)
@@ -58,8 +65,8 @@ def log_z(
         table.expand((*batch, *(cards[i] for i in scope)))
         for scope, table in zip(wanted, tables, strict=True)
     ]
-    chosen = parse_engine(engine) if isinstance(engine, str) else engine
-    asked = _Question(wanted, np.asarray(cards, np.int64), batch, chosen, budget or Budget(), seed)
+    chosen = engine_of(engine)
+    asked = _Question(wanted, np.asarray(cards, np.int64), batch, chosen, budget_of(budget), seed)
     found: Any = _LogZ.apply(asked, *whole)
     return found
 

@@ -2,7 +2,7 @@
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 # Control characters, halves of characters, separators of lines and paragraphs.
@@ -52,3 +52,11 @@ def harmless(cell: Any) -> Any:
     except ValueError:
         return f"'{cell}"
     return cell
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as text in columns, the first one to the left, the others to the right."""
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(wide[0]), *map(str.rjust, row[1:], wide[1:])]) for row in rows
+    )

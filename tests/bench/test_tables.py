@@ -132,18 +132,40 @@ def test_rows_can_be_chosen(tmp_path: Path) -> None:
 def test_sampled_references_are_as_good_as_they_say_and_the_same_again() -> None:
     model = FAMILIES["sk"].sample(np.random.default_rng(3), n=12, beta=1.0, h=0.5)
     question = Question("sk", model)
-    settings = References(sweeps=2000, seconds=60.0, others=("ttve", "pa"), log2_table=1.0)
+    settings = References(sweeps=2000, seconds=60.0, others=(), log2_table=1.0)
     truth = icgi.marginals(model, engine="enumerate").probs
     line = made(question, settings)
     assert line["method"] == "pt"
     assert np.abs(np.array(line["probs"]) - truth).sum(1).mean() < 5 * line["error"]
-    assert {"ttve", "pa"} == set(line["others"])
-    assert line["others"]["ttve"]["apart"] < 5 * line["error"]
+    beside = made(question, replace(settings, others=("ttve",)))  # which is exact here
+    assert (beside["method"], beside["error"]) == ("ttve", 0.0)
+    assert np.abs(np.array(beside["probs"]) - truth).max() < 1e-7
     assert line["apart"] > 0
     assert made(question, settings)["probs"] == line["probs"]
     exact = made(question, replace(settings, log2_table=20.0))
     assert (exact["method"], exact["error"]) == ("exact", 0.0)
     assert np.abs(np.array(exact["probs"]) - truth).max() < 1e-7
+
+
+def test_a_method_that_vouches_for_less_error_is_the_reference_where_the_runs_agree() -> None:
+    def line(p: float, status: str, stated: float) -> dict:
+        return {"status": status, "seconds": 1.0, "stated": stated, "probs": [[p, 1 - p]]}
+
+    runs = {"pt 20261": line(0.50, "converged", 0.01), "pt 20262": line(0.52, "converged", 0.01)}
+
+    def method(**others: dict) -> tuple[str, float]:
+        found = references.combined(runs | others)
+        assert found is not None
+        assert found["probs"] == (
+            others["ttve"]["probs"] if found["method"] == "ttve" else [[0.51, 0.49]]
+        )
+        return found["method"], found["error"]
+
+    assert method() == ("pt", pytest.approx(0.02))
+    assert method(ttve=line(0.53, "converged", 1e-6)) == ("ttve", 1e-6)
+    assert method(ttve=line(0.60, "converged", 1e-6))[0] == "pt"  # they do not agree
+    assert method(ttve=line(0.53, "budget spent", 1e-6))[0] == "pt"
+    assert method(ttve=line(0.53, "converged", 0.01))[0] == "pt"
 
 
 def made(question: Question, settings: References) -> dict:
@@ -194,18 +216,18 @@ def test_references_come_from_the_device_where_there_is_one(
 
     monkeypatch.setattr(references, "available", lambda: True)
     monkeypatch.setattr(references.GpuTempering, "run", run)
-    settings = References(200, others=("pa",), log2_table=1.0, device=Device(100, 1.0))
+    settings = References(200, others=("lbp",), log2_table=1.0, device=Device(100, 1.0))
     manifest = Manifest(tmp_path / "references.jsonl")
     seen: list[dict] = []
     for _ in range(2):  # the second time nothing is left to do
         references.make_references(rows, settings, manifest, Serial(), seen.append)
     assert batches == [2, 2]
-    assert [x["part"] for x in seen] == 2 * ["exact"] + 2 * ["pt-gpu 20261"] + 2 * ["pt-gpu 20262"]
-    references.make_checks(rows, settings, manifest, Serial(), seen.append)
+    sampled = 2 * ["pt-gpu 20261"] + 2 * ["pt-gpu 20262"]
+    assert [x["part"] for x in seen] == 2 * ["exact"] + sampled + 2 * ["lbp"]
     found = references.of_cases(manifest, settings)
     assert {line["method"] for line in found.values()} == {"pt-gpu"}
     assert all(line["apart"] == pytest.approx(0.02) for line in found.values())
-    assert all(set(line["others"]) == {"pa"} for line in found.values())
+    assert all(set(line["others"]) == {"lbp"} for line in found.values())
     monkeypatch.setattr(references, "available", lambda: False)
     references.make_references(rows, settings, manifest, Serial(), seen.append)
     assert len(seen) == 8  # nor does a machine without a device do any of it again

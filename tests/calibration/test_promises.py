@@ -16,7 +16,9 @@ from icgi.calibration.file import Calibration, read, require_for, shipped, write
 from icgi.calibration.identity import approximating, identity, weights_digest
 from icgi.calibration.measure import drawn_seconds
 from icgi.calibration.sets import Case, Known, cases
+from icgi.calibration.sets import made as drawn
 from icgi.data.families import FAMILIES
+from icgi.data.jobs.processes import Processes
 from icgi.engines import parse_engine
 from icgi.errors import CheckpointError, IcgiError
 from icgi.model.graph import FactorGraph
@@ -130,6 +132,22 @@ def test_an_answer_that_doubts_itself_more_than_any_before_is_refused(made: Cali
     assert "answer is unlike those of the calibration (its stated error is 0.05" in sentence(
         5 * error
     )
+    assert "give it more time" in sentence(5 * error)
+
+
+def test_an_answer_by_the_clock_that_is_surer_than_any_before_is_refused(
+    made: Calibration,
+) -> None:
+    """A longer time makes smaller errors than were put to the test; time is not what it lacks."""
+    answer = asked(1001)
+    found = replace(answer.marginals, std_error=np.full_like(answer.probs, 1e-4))
+    known = replace(made, stated=np.full(len(made), 0.01))
+    timed = replace(known, budget={"seconds": 0.1, "iterations": None, "most_seconds": 4.0})
+    surer = replace(answer, marginals=found, budget=icgi.Budget(seconds=20.0))
+    assert str(guarantee(surer, known)).startswith("Sets: ")
+    told = str(guarantee(surer, timed))
+    assert "its stated error is 0.0001, there at least 0.01; none so sure was put" in told
+    assert "more time" not in told
 
 
 def test_less_budget_is_refused(made: Calibration) -> None:
@@ -276,6 +294,25 @@ def test_networks_are_known_by_their_weights() -> None:
     assert several == paper  # the same five networks
 
 
+def comparable(lines: list) -> list:
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def test_lines_do_not_depend_on_who_measures(tmp_path: Path) -> None:
+    making = make.Making("pt", "drawn", icgi.Budget(iterations=60))
+    every = [
+        drawn("grid", role, k) for role, n in (("tune", 6), ("calibrate", 12)) for k in range(n)
+    ]
+    here = make.measure_all(making, every, tmp_path / "here")
+    elsewhere = make.measure_all(making, every, tmp_path / "there", executor=Processes(2))
+    assert comparable(here) == comparable(elsewhere)
+    assert [line["name"] for line in elsewhere] == [case.name for case in every]
+    first, second = (make.calibration(making, lines) for lines in (here, elsewhere))
+    write(first, tmp_path / "1.json")
+    write(second, tmp_path / "2.json")
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
+
+
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     path, every = tmp_path / "lines", plan(12)
     make.measure_all(MAKING, every[:15], path)
@@ -285,9 +322,6 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     lines = make.measure_all(MAKING, every, path, lambda line: seen.append(line["name"]))
     assert seen == [case.name for case in every[15:]]
     whole = make.measure_all(MAKING, every, tmp_path / "at once")
-
-    def comparable(lines: list) -> list:
-        return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
     assert comparable(lines) == comparable(whole)
     other = make.Making("lbp", "small grids", icgi.Budget(iterations=7))

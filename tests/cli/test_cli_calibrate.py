@@ -7,6 +7,7 @@ import pytest
 from some_models import make
 
 import icgi
+from icgi.calibration.sentences import unfamiliarity
 
 TINY = ("--share", 0.06, "--iterations", 100)
 
@@ -67,7 +68,7 @@ def test_marginals_show_set_band_and_what_is_promised(run, grid) -> None:
     output = run("marginals", "grid.uai", "--engine", "lbp", "--level", 0.8).stdout
     head = output.splitlines()[0]
     assert "80 % set" in head
-    assert "80 % band" in head
+    assert head.endswith("  80 % band")  # not the engine's own
     for part in ("Sets: ", "Bands: ", "Like these: ", "with probability 80 %", "unfamiliarity"):
         assert part in output
 
@@ -102,9 +103,31 @@ def test_files_and_the_report_carry_sets_and_bands(run, grid) -> None:
     run(*words, "-o", "a.csv", "--report", "a.html")
     head = Path("a.csv").read_text().splitlines()[0]
     assert head.endswith("probability,in_set,band_low,band_high")
-    page = Path("a.html").read_text()
+    page = Path("a.html").read_text().partition("<script")[0]
     for part in ("80 % set", "Sets: ", "Reliability on the calibration models", "1: unlike them"):
         assert part in page
+    assert "The bands are calibrated: with probability 80 %" in page
+    assert "80 % calibrated band" in page
+    assert "own estimate" not in page
+
+
+def test_the_engines_own_bands_are_nowhere_called_calibrated(run) -> None:
+    make("grid", "cold.uai", rows=5, columns=5, beta=9.0)
+    words = ("marginals", "cold.uai", "--engine", "pt", "--iterations", 1000)
+    output = run(*words, "--report", "a.html").stdout
+    assert output.splitlines()[0].endswith("own 90 % band")
+    page = Path("a.html").read_text().partition("<script")[0]
+    for text in (output, page):
+        assert "No guarantee: " in text
+        assert "own estimate of its error" in text.replace("&#x27;", "'")
+        assert "calibrated band" not in text
+    assert "band by the engine's own estimate" in page
+
+
+def test_a_familiar_model_that_is_refused_is_not_called_unfamiliar() -> None:
+    assert unfamiliarity(0.5).endswith("beyond 1 nothing is promised")
+    assert unfamiliarity(0.5, refused=True).endswith("which is not why nothing is promised")
+    assert unfamiliarity(1.5, refused=True).endswith("beyond 1: nothing is promised")
 
 
 def test_parquet_has_them_too(run, grid) -> None:

@@ -200,7 +200,7 @@ def test_strict_accepts_what_is_exact_or_converged(run, grid) -> None:
 def test_level_prints_bands_where_there_is_uncertainty(run, grid) -> None:
     words = ["marginals", "grid.uai", "--top", 1, "--level", 0.95, "--engine"]
     by_error = run(*words, "unsure:std_error=0.1").stdout
-    assert "95 % band" in by_error
+    assert "own 95 % band" in by_error
     assert "0.3040 – 0.6960" in by_error  # ½ ± 1.96 · 0.1
     by_counts = run(*words, "unsure:pseudo_counts=2").stdout
     assert "0.0250 – 0.9750" in by_counts  # Beta(1, 1) is uniform
@@ -208,7 +208,7 @@ def test_level_prints_bands_where_there_is_uncertainty(run, grid) -> None:
     low, _, high = exact.split()[-3:]
     assert low == high  # asked for a level, an exact answer has bands without width
     unknown = run(*words, "unsure").stdout
-    assert unknown.splitlines()[0].endswith("95 % band")
+    assert unknown.splitlines()[0].endswith("  95 % band")
     assert unknown.splitlines()[1].endswith("–")
     assert "estimated error: none" in unknown
 

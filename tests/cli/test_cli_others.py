@@ -333,6 +333,27 @@ def test_competition_form_writes_into_the_current_folder(run) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("env", [{}, {"INF_TIME": "4"}])
+def test_competition_form_writes_the_most_probable_configuration(run, env) -> None:
+    model = make("grid", "grid.uai", rows=4, columns=4)
+    Path("grid.evid").write_text("1 0 1\n")
+    run("uai", "grid.uai", "grid.evid", "none.query", "MPE", env=env)
+    words = Path("grid.uai.MPE").read_text().split()
+    assert words[:2] == ["MPE", "16"]
+    assert list(map(int, words[2:])) == icgi.mpe(model, {0: 1}).states.tolist()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_competition_form_has_the_best_configuration_found_where_none_is_proved(run) -> None:
+    make("ea2d", "wide.uai", L=40)
+    Path("none.evid").write_text("0\n")
+    words = ["uai", "wide.uai", "none.evid", "none.query", "MPE"]
+    note = run(*words, env={"INF_TIME": "3", "INF_MEMORY": "0.2"}).stderr
+    assert "best found" in note
+    assert len(Path("wide.uai.MPE").read_text().split()) == 1602
+
+
+@pytest.mark.usefixtures("fresh")
 def test_competition_form_keeps_within_memory_and_time(run) -> None:
     model = make("grid", "wide.uai", rows=14, columns=14)
     Path("none.evid").write_text("0\n")

@@ -69,17 +69,49 @@ def test_under_a_known_shift_true_weights_restore_coverage() -> None:
     assert np.mean(plain) < 1 - alpha - error  # without weights the promise is broken
 
 
-def test_estimated_weights_lose_no_more_than_the_bound() -> None:
+@pytest.mark.parametrize("guess", [-0.4, 0.0, 0.4])
+def test_estimated_weights_lose_no_more_than_the_bound(guess: float) -> None:
+    """Ratios exp(guess · x) in place of exp(0.8 · x): less than promised, within δ of it."""
     rng, alpha, hits = RNG(2), 0.1, []
     x_all = rng.normal(size=200_000)
-    delta = loss_of_coverage(np.exp(0.5 * x_all), np.exp(0.8 * x_all))
+    estimated, true = np.exp(guess * x_all), np.exp(0.8 * x_all)
+    delta = loss_of_coverage(estimated, true)
     for _ in range(2000):
         x = rng.normal(size=200)
-        scores = np.abs(x + rng.normal(size=200))
+        scores = x + rng.normal(size=200)  # larger where the true weights are
         new = rng.normal(0.8)
-        score = abs(new + rng.normal())
-        hits.append(score <= weighted_quantile(scores, np.exp(0.5 * x), np.exp(0.5 * new), alpha))
-    assert np.mean(hits) >= 1 - alpha - delta - 4 * math.sqrt(0.09 / len(hits))
+        weight = np.exp(guess * new)
+        threshold = weighted_quantile(scores, np.exp(guess * x), weight, alpha)
+        hits.append(new + rng.normal() <= threshold)
+    error = 4 * math.sqrt(0.09 / len(hits))
+    assert np.mean(hits) < 1 - alpha - error  # the promise itself is broken
+    assert np.mean(hits) >= 1 - alpha - delta - error
+    relative = np.abs(estimated / estimated.mean() * true.mean() / true - 1)
+    theorem = (relative * true).mean() / true.mean()  # E_test |ŵ/w − 1|, as the paper states it
+    assert_allclose(theorem, 2 * delta, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("true", "estimated"), [(0.3, 0.08), (0.18, 0.06)])
+def test_the_bound_is_what_the_worst_scores_lose(true: float, estimated: float) -> None:
+    """Scores are largest where ratios are underestimated most: all of δ is lost, and no more.
+
+    A part of the models that is half of the calibration has a share `true` of the target, the
+    classifier says `estimated`, which is less than α: the threshold leaves it out.
+    """
+    rng, alpha, hits = RNG(8), 0.1, []
+    ratio, guess = (np.array([1 - share, share]) / 0.5 for share in (true, estimated))
+    part = np.array([0, 1])
+    delta = loss_of_coverage(guess[part], ratio[part])
+    assert_allclose(delta, true - estimated)
+    for _ in range(300):
+        hard = (rng.random(600) < 0.5).astype(int)
+        new = int(rng.random() < true)
+        threshold = weighted_quantile(hard + rng.random(600), guess[hard], guess[new], alpha)
+        easy_share, hard_share = np.clip([threshold, threshold - 1], 0, 1)
+        hits.append((1 - true) * easy_share + true * hard_share)  # given the threshold
+    error = 4 * np.std(hits) / math.sqrt(len(hits))
+    assert np.mean(hits) >= 1 - alpha - delta - error
+    assert np.mean(hits) <= 1 - alpha - 0.9 * delta + error
 
 
 def graph(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

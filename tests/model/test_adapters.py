@@ -173,3 +173,13 @@ def test_the_graph_has_every_factor() -> None:
     ]  # fmt: skip
     again = icgi.from_factors(factors, log=True)
     assert_allclose(icgi.marginals(again)["Mood"], icgi.marginals(model)["Mood"])
+
+
+def test_positions_and_residues_of_a_potts_model_have_names() -> None:
+    h = np.log([[1.0, 2, 3], [4, 5, 6]])
+    model = icgi.from_potts(h, np.zeros((2, 2, 3, 3)), names=["p1", "p2"], states="AC-")
+    assert icgi.marginals(model)["p2"]["-"] == pytest.approx(6 / 15)
+    assert icgi.marginals(model, exclude={"p1": ["A", "C"]})["p1"]["-"] == 1.0
+    for states in ("AC", "AAC"):
+        with pytest.raises(icgi.ModelFormatError, match="3 different ones"):
+            icgi.from_potts(h, np.zeros((2, 2, 3, 3)), states=states)

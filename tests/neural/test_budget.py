@@ -71,6 +71,36 @@ def test_steps_of_a_large_model_are_left_where_the_time_is_over(engine: str) -> 
     assert_allclose(found.probs.sum(1), 1.0)
 
 
+@pytest.mark.parametrize("engine", ["gnn-bp", "icgi:paper"])
+def test_a_network_that_does_not_end_says_what_belief_propagation_says(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(*_: object) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(network_engine, "_solve", endless)
+    model = zoo.MODELS["tree"]  # where belief propagation is exact
+    found = run(model, engine, seconds=60.0)
+    assert_allclose(found.probs, run(model, "jt").probs, atol=1e-9)
+    assert found.status is Status.BUDGET_SPENT
+    assert "no time for the network" in found.note
+    assert found.std_error is not None
+    assert (found.std_error[found.probs > 0] == UNKNOWN_ERROR).all()
+
+
+def test_what_would_take_longer_than_there_is_goes_to_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, seconds = lattice(14, beta=0.3), 3600.0
+    assert "patches" not in run(model, "icgi:paper", seconds=seconds).stats
+    monkeypatch.setattr(network_engine, "WHOLE_SECONDS", 1.0)
+    found = run(model, "icgi:paper", seconds=seconds)
+    assert found.stats["patches"] > 1
+    assert np.abs(found.probs - run(model, "jt").probs).max() < 0.01
+    # without a deadline nothing is too slow
+    assert "patches" not in run(lattice(9), "icgi:paper").stats
+
+
 def test_a_deadline_is_seen_between_operations() -> None:
     deadline = Deadline.after(0.05)
     numbers = torch.zeros(4)

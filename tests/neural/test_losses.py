@@ -40,6 +40,20 @@ def test_excess_subtracts_the_infimum() -> None:
     assert_allclose(at_best.numpy(), 0.0, atol=1e-3)
 
 
+def test_each_label_may_have_pseudo_counts_of_its_own() -> None:
+    alpha, reference, spread = draw()
+    sizes = torch.linspace(10.0, 5000.0, spread.numel(), dtype=torch.float64).reshape(spread.shape)
+    together = losses.composite(alpha, reference, spread, 5.0, sizes).flatten()
+    one_by_one = [
+        losses.composite(a[None], r[None], s[None], 5.0, float(m))[0]
+        for a, r, s, m in zip(
+            alpha.flatten(0, -2), reference.flatten(0, -2), spread.flatten(), sizes.flatten(),
+            strict=True,
+        )
+    ]  # fmt: skip
+    assert_allclose(together.numpy(), torch.stack(one_by_one).numpy(), rtol=1e-12)
+
+
 def test_excess_tends_to_pseudo_counts_times_kl() -> None:
     alpha, reference, _ = draw(3)
     sharp = alpha * 1e7

@@ -1,4 +1,5 @@
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -7,7 +8,10 @@ from scipy.stats import chi2
 
 import icgi
 import zoo
+from icgi import clock
+from icgi.engines import parse_engine
 from icgi.exact.enumeration import joint
+from icgi.joint import infer_joints
 
 
 def surprise(model, states) -> float:
@@ -134,3 +138,33 @@ def test_questions_that_make_no_sense_are_refused() -> None:
     named = icgi.from_factors([(("rain", "wet"), [[1.0, 2.0], [3.0, 4.0]])])
     with pytest.raises(icgi.IcgiError, match="did you mean 'rain'"):
         icgi.explain(named, {"wet": 1}, "rian")
+
+
+def test_what_is_found_prints_as_text() -> None:
+    model = zoo.MODELS["grid-3x3"]
+    lines = repr(icgi.explain(model, {0: 1, 8: 0}, 4)).splitlines()
+    assert lines[0].split() == ["removed", "probability", "moved", "4=0", "4=1"]
+    assert len({len(line) for line in lines[:-1]}) == 1
+    assert repr(icgi.sample(model, 7)) == "Samples(7 configurations of 9 variables, exact)"
+    assert dict(icgi.mpe(model, {0: 1}))[0] == "1"
+
+
+def wide_potts() -> icgi.FactorGraph:
+    """Dense couplings of many states: a pair of passes at the usual rank takes a minute."""
+    rng = np.random.default_rng(0)
+    n, q = 20, 21
+    J = np.triu(np.ones((n, n)), 1)[:, :, None, None] * 0.05 * rng.normal(size=(n, n, q, q))
+    return icgi.from_potts(rng.normal(size=(n, q)), J)
+
+
+@pytest.mark.parametrize("what", ["sample", "joint"])
+def test_draws_of_an_elimination_keep_the_seconds(what: str) -> None:
+    model, budget, rng = wide_potts(), icgi.Budget(seconds=2.0), np.random.default_rng(0)
+    began = clock.now()
+    with suppress(icgi.BudgetError):  # a busy machine may not come to draw in the time
+        if what == "sample":
+            assert icgi.sample(model, 50, engine="ttve", budget=budget).share > 0
+        else:
+            found = infer_joints(model, {}, [(0, 1)], parse_engine("ttve"), budget, rng)
+            assert found.tables[0].sum() == pytest.approx(1.0)
+    assert clock.now() - began < 8.0

@@ -1,4 +1,5 @@
 import csv
+import math
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import icgi
 import zoo
 from icgi.exact.enumeration import joint
 from icgi.model.ising import ising_model
+from icgi.queries.scan import with_error
 
 BETAS = [0.3, 0.8, 1.5]
 
@@ -208,3 +210,20 @@ def test_the_seed_decides_and_mistakes_are_named() -> None:
         icgi.scan(model, [1.0], engine="lbp")
     with pytest.raises(KeyError, match="specific_heat"):
         first["heat"]
+
+
+def test_a_scan_prints_as_its_table_and_draws_itself() -> None:
+    model = zoo.MODELS["grid-3x3"]
+    lines = repr(icgi.scan(model, [0.5, 1])).splitlines()
+    assert lines[0].split()[:3] == ["beta", "log", "z"]
+    assert [line.split()[0] for line in lines[1:]] == ["0.5", "1", "jt:"]
+    figure = icgi.scan(model, [0.5, 1]).plot()
+    assert "energy per variable" in [axis.get_title() for axis in figure.axes]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [(1.23456, 0.0, "1.23456"), (1.23456, 0.0123, "1.235(12)"), (math.nan, 0.1, "–")],
+)
+def test_errors_are_those_of_the_last_digits(value: float, error: float, text: str) -> None:
+    assert with_error(value, error) == text

@@ -97,6 +97,9 @@ def test_what_cannot_be_is_refused() -> None:
         icgi_torch.log_z(tables[1:], scopes, cards)
     with pytest.raises(icgi.UnsupportedModelError, match="gradients are not available"):
         icgi_torch.log_z(tables, scopes, cards, "mf")
+    for odd in (np.zeros((2, 2)), torch.zeros((2, 2), dtype=torch.int64)):
+        with pytest.raises(icgi.ModelFormatError, match="floating-point"):
+            icgi_torch.log_z([odd], [(0, 1)], [2, 2])
 
 
 def test_importing_icgi_leaves_torch_alone() -> None:

@@ -1,8 +1,9 @@
-"""Training models: the same for any pool and from the cache, with the labels of enumeration."""
+"""Training models: the same on any worker and from the cache, with the labels of enumeration."""
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from numpy.testing import assert_allclose
 
 import zoo
 from icgi.data.families import FAMILIES
+from icgi.data.jobs.job import Bundle, Question, Result
+from icgi.data.jobs.processes import Processes
+from icgi.data.jobs.run import Serial
 from icgi.data.labels import Labelling, label_set
 from icgi.data.records import Identity
 from icgi.data.store import LabelledSet
@@ -39,18 +43,72 @@ def same(a: Examples, b: Examples) -> bool:
 
 
 @pytest.mark.parametrize("name", ["training", "any"])
-def test_a_recipe_makes_the_same_for_any_pool_and_from_the_cache(
+def test_a_recipe_makes_the_same_on_any_worker_and_from_the_cache(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examples, "CHUNK", 4)
     recipe = Recipe(name, FEW if name == "any" else SMALL, 10, 7)
     first = made(recipe)
-    with ThreadPoolExecutor(3) as pool:
-        assert same(made(recipe, pool=pool, cache=tmp_path), first)
+    assert same(made(recipe, executor=Processes(2), cache=tmp_path), first)
     monkeypatch.setattr(examples, "draw", None)  # nothing is drawn a second time
     assert same(made(recipe, cache=tmp_path), first)
+    assert len(list(tmp_path.iterdir())) == 1  # parts are gone
     monkeypatch.undo()
     assert not same(made(replace(recipe, seed=8)), first)
+
+
+class Stopped:
+    """Executor that is interrupted after so many results."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def results(self, bundles: Iterator[Bundle]) -> Iterator[list[Result]]:
+        for results in Serial().results(bundles):
+            yield results[: self.left]
+            self.left -= len(results)
+            if self.left <= 0:
+                raise KeyboardInterrupt
+
+
+def test_an_interrupted_set_goes_on_with_the_chunks_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "CHUNK", 4)
+    recipe = Recipe("training", SMALL, 10, 7)
+    with pytest.raises(KeyboardInterrupt):
+        made(recipe, executor=Stopped(2), cache=tmp_path)
+    asked: list[int] = []
+    work = examples.chunk
+
+    def counted(question: Question, **settings: Any) -> bytes:
+        asked.append(settings["number"])
+        return work(question, **settings)
+
+    monkeypatch.setattr(examples, "chunk", counted)
+    found = made(recipe, cache=tmp_path)
+    assert asked == [2]
+    assert same(found, made(recipe))
+
+
+def test_labels_of_a_family_are_kept_as_they_come(tmp_path: Path) -> None:
+    class Everything:
+        pairwise = False
+
+        def refuse(self, *sizes: int) -> str:
+            return ""
+
+    sources, ask = ["er:n=8,p=0.3"], (6, 3, Everything(), lambda text: None)
+    first = of_sources(sources, *ask)
+    with pytest.raises(KeyboardInterrupt):
+        of_sources(sources, *ask, executor=Stopped(2), cache=tmp_path)
+    (file,) = tmp_path.glob("labels-*.jsonl")
+    before = file.read_text().splitlines()
+    assert 0 < len(before) < 6
+    assert same(of_sources(sources, *ask, executor=Processes(1), cache=tmp_path), first)
+    after = file.read_text().splitlines()
+    assert after[: len(before)] == before
+    assert len(after) == 6
 
 
 def test_models_do_not_depend_on_who_labels_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,21 @@ def test_the_graph_is_that_of_the_factors(name) -> None:
     assert all(0 <= x <= 1 and 0 <= y <= 1 for x, y in places)
 
 
+def test_names_in_the_graph_do_not_cover_each_other() -> None:
+    rng = np.random.default_rng(3)
+    pairs = [(int(rng.integers(max(0, k - 6), k)), k) for k in range(1, 40)]
+    model = icgi.from_factors(
+        [((f"variable {a}", f"variable {b}"), np.ones((2, 2))) for a, b in pairs]
+    )
+    places = np.array([[node["x"], node["y"]] for node in drawing.graph(model)["nodes"]])
+    width, height = 8 * 1.2 / 88, (2 * 14 / np.sqrt(40) + 2) / 88  # of eight small letters
+    away = np.abs(places[:, None] - places)
+    covered = (away[..., 0] < width) & (away[..., 1] < height)
+    assert covered.sum() == len(places)  # each one itself
+    assert places.min() >= 0
+    assert places.max() <= 1
+
+
 def test_a_neighbourhood_is_the_nearest_part() -> None:
     graph = nx.random_regular_graph(3, 400, seed=0)
     model = icgi.from_networkx(graph)

@@ -11,7 +11,7 @@ from web_models import LIMITS, asia, served
 
 import icgi
 from icgi.model.graph import state_names
-from icgi.web.app import create_app
+from icgi.web.app import Served, create_app
 from icgi.web.guard import Access
 from icgi.web.store import QUEUED, RUNNING, Job, Store
 
@@ -251,6 +251,9 @@ def test_with_a_token_nothing_is_told_without_it(tmp_path) -> None:
     assert client.get("/engines").status_code == 200  # the cookie
 
 
+CHAIN = b'{"icgi": 1, "variables": [{"name": "a", "states": 2}], "factors": []}'
+
+
 def job_of(ident: str, state: str) -> Job:
     return Job(ident, "k", "marginals", "m", state, 0.0, None, None, {}, None, None, None)
 
@@ -281,6 +284,29 @@ def test_answers_survive_a_restart(tmp_path) -> None:
                 time.sleep(0.05)
             jobs.append(ask(client, found[0]["id"], evidence={"smoker": "no"}))
     assert jobs[0] == jobs[1]
+
+
+def test_models_of_an_earlier_service_come_last_and_can_go(tmp_path) -> None:
+    path = tmp_path / "s.sqlite"
+    other = Served("chain", ".json", CHAIN)
+    for given, names in ((served(), ["asia"]), ([other], ["chain", "asia"])):
+        with TestClient(create_app(given, path, LIMITS), base_url="http://localhost") as client:
+            while len(found := client.get("/models").json()) < len(names):
+                time.sleep(0.05)
+            assert [model["name"] for model in found] == names
+            assert [model["served"] for model in found] == [True, False][: len(names)]
+            last = client.delete(f"/models/{found[-1]['id']}").status_code
+            assert last == (409 if len(names) == 1 else 204)
+
+
+def test_a_model_that_cannot_be_read_is_named_in_the_log(tmp_path, caplog) -> None:
+    broken = Served("broken", ".uai", b"MARKOV nonsense")
+    app = create_app([broken, *served()], tmp_path / "s.sqlite", LIMITS)
+    with TestClient(app, base_url="http://localhost") as client:
+        while not (found := client.get("/models").json()):
+            time.sleep(0.05)
+    assert [model["name"] for model in found] == ["asia"]
+    assert "broken cannot be served: " in caplog.text
 
 
 def test_old_answers_make_room(tmp_path) -> None:

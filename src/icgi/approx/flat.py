@@ -67,6 +67,9 @@ class State(NamedTuple):
     belief: FloatArray  # log ratios, laid out by `FlatModels.ratio_start`
     spare: FloatArray  # beliefs of the next flooding sweep
     old: FloatArray  # messages before a turn of the residual schedule
+    told: (
+        FloatArray  # what each factor knew of its variables when it last answered them, NaN: never
+    )
     pending: FloatArray  # n    change of what each variable received that it has not yet passed on
     heap: IntArray  # n    residual schedule: variables by `pending`, the largest first
     place: IntArray  # n    where each variable is in its model's heap
@@ -209,6 +212,7 @@ def initial_state(flat: FlatModels, messages: FloatArray | None = None) -> State
         belief=flat.field + incoming,
         spare=np.empty_like(flat.field),
         old=np.empty_like(messages),
+        told=np.full_like(messages, np.nan),
         pending=np.diff(flat.touching_start).clip(max=1).astype(np.float64),
         heap=np.arange(n),
         place=place,

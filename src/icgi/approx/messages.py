@@ -26,6 +26,7 @@ FLOODING, SEQUENTIAL, RESIDUAL = 0, 1, 2
 NUMBER = {"sequential": SEQUENTIAL, "flooding": FLOODING, "residual": RESIDUAL}
 POLL = 10  # innermost axes of a large table, between whose ends the stop flag is not looked at
 TINY = 1e-100  # linear sums below it are repeated in logarithms
+_KNOWN = 0.1  # of the tolerance: a log ratio that changed by less is no news
 _SAFE = {"contract", "reassoc", "nsz"}  # fast mathematics that keeps infinities and NaN honest
 
 
@@ -112,7 +113,8 @@ def _residual_sweep(c, s, m, damping, tolerance, work, stop):  # type: ignore[no
     """As many turns as the model has variables, each of the one with most to tell.
 
     It renews the messages of its factors to the others, and they remember by how much those
-    changed. No message is computed only to learn its residual, unlike in Elidan et al. 2006.
+    changed. No message is computed only to learn its residual, unlike in Elidan et al. 2006. A
+    factor for which nothing has changed, such as the one that brought the news, is left out.
     """
     v0, v1 = c.model_variable[m], c.model_variable[m + 1]
     heap, place, pending, one = s.heap[v0:v1], s.place, s.pending, np.int64(1)
@@ -128,18 +130,19 @@ def _residual_sweep(c, s, m, damping, tolerance, work, stop):  # type: ignore[no
         i = heap[0]
         if pending[i] <= tolerance or stop[0]:
             break
-        t0, t1 = c.touching_start[i], c.touching_start[i + 1]
-        for t in range(t0, t1):
-            e0, e1 = c.edge_start[c.touching[t]], c.edge_start[c.touching[t] + 1]
+        largest = 0.0
+        for t in range(c.touching_start[i], c.touching_start[i + 1]):
+            f = c.touching[t]
+            if not _news(c, s, f, i, _KNOWN * tolerance) and damping == 0.0 and c.rho[f] == 1.0:
+                continue
+            e0, e1 = c.edge_start[f], c.edge_start[f + 1]
             for k in range(c.message_start[e0], c.message_start[e1]):
                 s.old[k] = s.messages[k]
-        renew(
-            c, c.touching, t0, t1, one, s.messages, s.belief, s.belief, 1.0, damping, i, work, stop
-        )
-        largest = 0.0
-        for t in range(t0, t1):
-            f = c.touching[t]
-            for e in range(c.edge_start[f], c.edge_start[f + 1]):
+            renew(
+                c, c.touching, t, t + 1, one, s.messages, s.belief, s.belief, 1.0, damping, i,
+                work, stop,
+            )  # fmt: skip
+            for e in range(e0, e1):
                 j, begin = c.variable[e], c.message_start[e]
                 if j != i:
                     count = c.message_start[e + 1] - begin
@@ -151,6 +154,26 @@ def _residual_sweep(c, s, m, damping, tolerance, work, stop):  # type: ignore[no
         pending[i] = min(largest * damping / max(1.0 - damping, 1e-9), 1.0)
         _sift_down(heap, place, pending, place[i])
     return pending[heap[0]]
+
+
+@kernel(no_cpython_wrapper=True)
+def _news(c, s, f, i, most):  # type: ignore[no-untyped-def]
+    """Whether a variable's belief without a factor has changed since that factor answered it."""
+    for e in range(c.edge_start[f], c.edge_start[f + 1]):
+        if c.variable[e] == i:
+            begin, end = c.message_start[e], c.message_start[e + 1]
+            shift = c.ratio[e] - begin
+            low, high = 0.0, 0.0
+            never = False
+            for k in range(begin, end):
+                change = s.belief[shift + k] - s.messages[k] - s.told[k]
+                never = never or change != change
+                low, high = min(low, change), max(high, change)
+            if high - low <= most and not never:
+                return False
+            for k in range(begin, end):
+                s.told[k] = s.belief[shift + k] - s.messages[k]
+    return True
 
 
 @kernel(no_cpython_wrapper=True)

@@ -132,14 +132,17 @@ def _zeros(w: Wiring, alive: BoolArray, deadline: Deadline = NEVER) -> Zeros:
     with_zeros = np.unique(np.searchsorted(w.table_start, zero, "right") - 1)
     tight = with_zeros[arity[with_zeros] > 0].tolist()
     scopes = [w.scope[w.scope_start[f] : w.scope_start[f + 1]] for f in tight]
-    kept = [np.flatnonzero(row) for row in alive]
+    left = alive.sum(1)
+    whole = bool((left == cards).all())
+    kept = [] if whole else [np.flatnonzero(row) for row in alive]
     allowed = []
     for count, (f, scope) in enumerate(zip(tight, scopes, strict=True)):
         if count % 1000 == 0:
             check(deadline)
-        table = possible[w.table_start[f] : w.table_start[f + 1]].reshape(cards[scope])
-        allowed.append(table[np.ix_(*(kept[i] for i in scope))].ravel())
-    left = alive.sum(1)
+        table = possible[w.table_start[f] : w.table_start[f + 1]]
+        if not whole:
+            table = table.reshape(cards[scope])[np.ix_(*(kept[i] for i in scope))].ravel()
+        allowed.append(table)
     lengths = arity[tight]
     edges = np.concatenate([np.empty(0, np.int64), *scopes])
     number = np.repeat(np.arange(len(tight)), lengths)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from icgi import __version__
 from icgi.bench.available import identity, trouble
-from icgi.bench.references import make_checks, make_references, with_references
+from icgi.bench.references import make_references, with_references
 from icgi.bench.table import Case, Column, Scale, ScaleName, Table
 from icgi.data.jobs import answers
 from icgi.data.jobs.job import Job, Question
@@ -118,13 +118,11 @@ def run_table(
     cases = run.cases(rows)
     _note_missing(run, columns)
     say(f"{run.table.name}: references of {len(cases)} models")
-    known_by = run.scale.references, run.references, executor, lambda line: _say(line, say)
-    make_references(cases, *known_by)
+    known_by = run.scale.references, run.references
+    make_references(cases, *known_by, executor, lambda line: _say(line, say))
     say(f"{run.table.name}: answers")
-    asked = sorted(with_references(cases, *known_by[:2]), key=_cells, reverse=True)
-    count = run_jobs(_todo(run, columns, asked), run.manifest, executor, done, known, again)
-    make_checks(cases, *known_by)
-    return count
+    asked = sorted(with_references(cases, *known_by), key=_cells, reverse=True)
+    return run_jobs(_todo(run, columns, asked), run.manifest, executor, done, known, again)
 
 
 def _cells(asked: tuple[Case, Question, str]) -> int:

@@ -128,9 +128,11 @@ def claims_otherwise(new: Answered, made: Answered, clocked: bool) -> str:
         logs = np.log(np.maximum(known, SMALL))
         room = max(MARGIN * float(np.ptp(logs)), LEAST)
         if np.log(max(stated, SMALL)) > logs.max() + room:
-            return f"its stated error is {stated:.2g}, there at most {known.max():.2g}"
+            least = f"its stated error is {stated:.2g}, there at most {known.max():.2g}"
+            return f"{least}; it may have had less of the machine, so give it more time"
         if clocked and np.log(max(stated, SMALL)) < logs.min() - room:
-            return f"its stated error is {stated:.2g}, there at least {known.min():.2g}"
+            least = f"its stated error is {stated:.2g}, there at least {known.min():.2g}"
+            return f"{least}; none so sure was put to the test"
     if clocked and new.routes[0] not in made.routes:
         return f"it is by {new.routes[0] or 'an unnamed route'}, as none was there"
     return ""

@@ -22,6 +22,7 @@ from icgi.calibration.sets import Case
 from icgi.conformal.bands import EXCEPTIONS
 from icgi.conformal.metrics import BINS
 from icgi.conformal.quantiles import largest_of_most, weighted_quantile
+from icgi.data.jobs.run import Executor
 from icgi.data.sources import source
 from icgi.engines import parse_engine
 from icgi.errors import CheckpointError, IcgiError
@@ -76,8 +77,10 @@ def measure_all(
     cases: Sequence[Case],
     path: Path,
     done: Callable[[Line], None] = lambda line: None,
+    executor: Executor | None = None,
 ) -> list[Line]:
     """Lines of all cases; those in the file are kept, the others are measured and added to it."""
+    place = {case.name: k for k, case in enumerate(cases)}
     lines = known_lines(making, path)
     have = {line["name"] for line in lines}
     if not path.exists():
@@ -86,11 +89,13 @@ def measure_all(
     for tuning in (True, False):
         todo = [c for c in cases if c.name not in have and (c.role == "tune") == tuning]
         scales: dict[str, Coefficients] = {} if tuning else scales_of(lines)
-        for line in measured(todo, engine, making.budget, scales, making.seed, making.most_seconds):
+        how = making.budget, scales, making.seed, making.most_seconds, executor
+        for line in measured(todo, engine, *how):
             with path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             lines.append(line)
             done(line)
+        lines.sort(key=lambda line: place.get(line["name"], len(place)))  # workers differ in speed
     return lines
 
 

@@ -23,6 +23,8 @@ from icgi.conformal.bands import EXCEPTIONS, LEAST_SCALE, band_score
 from icgi.conformal.metrics import class_bins, rank_correlation, top_bins
 from icgi.conformal.quantiles import Atoms, largest_of_most
 from icgi.conformal.scores import SCORES, state_atoms
+from icgi.data.jobs.job import NOTHING, Job, Question
+from icgi.data.jobs.run import Executor, Serial, arriving
 from icgi.engines import ENGINES
 from icgi.errors import IcgiError
 from icgi.inference import Budget, Engine, Marginals, Status, infer
@@ -46,33 +48,49 @@ def measured(
     scales: Mapping[str, Coefficients],
     seed: int = 0,
     most: float | None = None,
+    executor: Executor | None = None,
 ) -> Iterator[Line]:
-    """One line for each case, in order; a model the engine refuses has a line that says why."""
-    for case, known, found, seconds in answered(todo, engine, budget, seed, most):
-        yield line_of(case, known, found, seconds, scales)
+    """One line for each case; a model the engine refuses has a line that says why.
 
-
-def answered(
-    todo: Iterable[Case],
-    engine: Engine,
-    budget: Budget,
-    seed: int = 0,
-    most: float | None = None,
-) -> Iterator[tuple[Case, Known, Marginals | str, float]]:
-    """Every case with its truth, the answer or the reason why there is none, and its seconds.
-
+    Lines come in the order of the cases where one worker does one after the other.
     With `most` each answer has a time of its own, between that of the budget and this.
     """
-    queue = iter(todo)
+    settings = {"engine": engine, "budget": budget, "scales": scales, "seed": seed, "most": most}
+    for results in arriving(_jobs(todo, settings), executor or Serial()):
+        for result in results:
+            if "lines" not in result.record:
+                first = result.job.settings["cases"][0].name
+                raise IcgiError(f"{first} could not be measured: {result.record['message']}")
+            yield from result.record["lines"]
+
+
+def _jobs(todo: Iterable[Case], settings: Mapping[str, Any]) -> Iterator[tuple[Job, Question]]:
+    queue, engine = iter(todo), settings["engine"]
     # answers that share a batch share its time, too: those against the clock come one by one
-    size = BATCH if hasattr(engine, "batch") and math.isinf(budget.seconds) else 1
+    size = BATCH if hasattr(engine, "batch") and math.isinf(settings["budget"].seconds) else 1
     while chunk := list(islice(queue, size)):
-        known = [case.load() for case in chunk]
-        allowed = budget if most is None else drawn_seconds(budget, most, chunk[0].name)
-        for case, truth, (found, seconds) in zip(
-            chunk, known, _answers(chunk, known, engine, allowed, seed), strict=True
-        ):
-            yield case, truth, found, seconds
+        own = {**settings, "cases": chunk}
+        yield Job(WORK, NOTHING.digest, own, f"{chunk[0].family} {chunk[0].role}"), NOTHING
+
+
+WORK = "icgi.calibration.measure:lines_of"
+
+
+def lines_of(
+    question: Question,
+    cases: Sequence[Case],
+    engine: Engine,
+    budget: Budget,
+    scales: Mapping[str, Coefficients],
+    seed: int,
+    most: float | None,
+) -> dict[str, Any]:
+    """Work of a job: the truth about some cases, answers, and the lines of both."""
+    known = [case.load() for case in cases]
+    allowed = budget if most is None else drawn_seconds(budget, most, cases[0].name)
+    answers = _answers(cases, known, engine, allowed, seed)
+    together = zip(cases, known, answers, strict=True)
+    return {"status": "done", "lines": [line_of(c, k, *found, scales) for c, k, found in together]}
 
 
 def drawn_seconds(budget: Budget, most: float, name: str) -> Budget:

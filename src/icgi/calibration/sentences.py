@@ -20,8 +20,8 @@ WEIGHTED = (
 EXACT = "Exact: sets and bands are those of the true marginals, and bands have no width."
 UNLIKE = "No guarantee: this model is unlike the calibration set ({why}); nearest group: {nearest}."
 DOUBTING = (
-    "No guarantee: this answer is unlike those of the calibration ({why}); it may have had less of "
-    "the machine, so give it more time. Nearest group: {nearest}."
+    "No guarantee: this answer is unlike those of the calibration ({why}); nearest group: "
+    "{nearest}."
 )
 LESS_WORK = (
     "No guarantee: this answer is less work than those of the calibration ({why}); the machine may "
@@ -36,6 +36,7 @@ LIMITED = (
     "a limit; leave --seconds and --iterations out."
 )
 OWN_BANDS = "Bands are the engine's own estimate of its error; they are not calibrated."
+CALIBRATED = "The bands are calibrated: {promise}"
 NO_BANDS = "No bands: the engine has no estimate of its error."
 THREE = (
     "Entropy is the model's own uncertainty, a band the error of the method, unfamiliarity how far "
@@ -48,7 +49,8 @@ def percent(share: float) -> str:
     return f"{100 * share:.6g} %"
 
 
-def unfamiliarity(value: float) -> str:
-    """How far a model is from the calibration models."""
-    beyond = "; beyond 1 nothing is promised" if value <= 1 else ", beyond 1: nothing is promised"
+def unfamiliarity(value: float, refused: bool = False) -> str:
+    """How far a model is from the calibration models; whether that is why nothing is promised."""
+    near = ", which is not why nothing is promised" if refused else "; beyond 1 nothing is promised"
+    beyond = near if value <= 1 else ", beyond 1: nothing is promised"
     return f"unfamiliarity {value:.2f}{beyond}" if value < 1e3 else "unfamiliarity beyond measure"

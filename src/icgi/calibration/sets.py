@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,13 +146,13 @@ def cases(name: str, roles: tuple[Role, ...], scale: float = 1.0) -> Iterator[Ca
 def made(family: str, role: Role, k: int) -> Case:
     """Random model number k of a family in a role."""
     name = f"{family.replace(' ', '-')}-{role}-{k}"
+    return Case(name, family, role, partial(_solved, name, family))
 
-    def load() -> Known:
-        model, rng = drawn_model(name, family)
-        exact = infer(model, {}, JunctionTree(), Budget(), rng)
-        return Known(model, {}, exact.probs)
 
-    return Case(name, family, role, load)
+def _solved(name: str, family: str) -> Known:
+    model, rng = drawn_model(name, family)
+    exact = infer(model, {}, JunctionTree(), Budget(), rng)
+    return Known(model, {}, exact.probs)
 
 
 def drawn_model(name: str, family: str) -> tuple[FactorGraph, Generator]:
@@ -171,7 +172,7 @@ def _labelled(stored: LabelledSet, roles: tuple[Role, ...]) -> Iterator[Case]:
         if role in roles:
             known = Known(each.model, each.identity.evidence, each.label.probs,
                           each.label.std_error)  # fmt: skip
-            yield Case(each.identity.name, each.identity.family, role, lambda known=known: known)  # type: ignore[misc]
+            yield Case(each.identity.name, each.identity.family, role, partial(_as_it_is, known))
 
 
 def _real(role: Role) -> Iterator[Case]:
@@ -185,16 +186,18 @@ def _real(role: Role) -> Iterator[Case]:
     for each in instances(folder):
         moderate = each.tractable and int(each.row["n_vars"]) <= MOST_REAL
         if moderate and each.has_reference and (each.family in REAL) == (role == "calibrate"):
-            yield Case(each.name, "real: " + each.family.partition("-")[2], role, _loader(each))
+            family = "real: " + each.family.partition("-")[2]
+            yield Case(each.name, family, role, partial(_published, each))
 
 
-def _loader(each: Instance) -> Callable[[], Known]:
-    def load() -> Known:
-        model, rows = each.model(), each.reference()
-        assert rows is not None
-        probs = np.zeros((model.n_variables, model.max_states))
-        for i, row in enumerate(rows):
-            probs[i, : len(row)] = row
-        return Known(model, each.evidence(), probs)
+def _as_it_is(known: Known) -> Known:
+    return known
 
-    return load
+
+def _published(each: Instance) -> Known:
+    model, rows = each.model(), each.reference()
+    assert rows is not None
+    probs = np.zeros((model.n_variables, model.max_states))
+    for i, row in enumerate(rows):
+        probs[i, : len(row)] = row
+    return Known(model, each.evidence(), probs)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from inspect import cleandoc
 
 import typer
 
@@ -29,7 +30,7 @@ from icgi.cli import (
     uai,
     warm,
 )
-from icgi.cli.failures import EXIT_CODES, INTERRUPTED, Verbs
+from icgi.cli.failures import EXIT_CODES, INTERRUPTED, Verb, Verbs
 
 __all__ = ["app", "main"]
 
@@ -61,8 +62,16 @@ VERBS = (
     marginals, batch, bench, mpe, sample, explain, scan, info, check, convert, engines, generate,
     label, calibrate, data, train, report, serve, demo, uai, warm,
 )  # fmt: skip
+
+
+def _flowing(text: str) -> str:
+    """Paragraphs as one line each, for the width of the terminal to break."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
+
+
 for verb in VERBS:
-    app.command(verb.__name__.rpartition(".")[2], epilog=EXIT_CODES)(verb.run)
+    name, words = verb.__name__.rpartition(".")[2], _flowing(verb.run.__doc__ or "")
+    app.command(name, cls=Verb, help=words, epilog=EXIT_CODES)(verb.run)
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ def show(
         output.Column("likeliest"),
         output.Column("probabilities", fold=True),
         *([output.Column(f"{100 * level:g} % set")] if sets is not None else []),
-        *([output.Column(f"{100 * level:g} % band")] if bounded else []),
+        *([output.Column(_band_head(level, calibrated or band is None))] if bounded else []),
     ]
     output.table(columns, [_row(answer, i, float(entropy[i]), sets, band, bounded) for i in shown])
     if rows is None and len(shown) < len(answer):
@@ -84,6 +84,11 @@ def show(
     _summary(answer, engine, verbose)
 
 
+def _band_head(level: float, calibrated: bool) -> str:
+    """Head of the column of bands; the engine's own are called that."""
+    return f"{'' if calibrated else 'own '}{100 * level:g} % band"
+
+
 def promised(answer: "Answer", level: float, calibrated: bool, banded: bool) -> list[str]:
     """What is promised about sets and bands, and what is not."""
     from icgi.calibration import sentences
@@ -93,7 +98,8 @@ def promised(answer: "Answer", level: float, calibrated: bool, banded: bool) -> 
         promises.append(sentences.OWN_BANDS if banded else sentences.NO_BANDS)
     about = {} if answer.guarantee is None else answer.guarantee.as_json(level)
     if (far := about.get("unfamiliarity")) is not None:
-        promises.append(f"{sentences.THREE} Here: {sentences.unfamiliarity(far)}.")
+        near = sentences.unfamiliarity(far, not calibrated)
+        promises.append(f"{sentences.THREE} Here: {near}.")
     return promises
 
 

@@ -91,7 +91,7 @@ def run(
     show: Annotated[bool, typer.Option("--show", help="Run nothing; show what there is.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Run a table of the paper and show claims and measurements in the same cells.
+    """Run a table of the paper: its claims and our measurements side by side.
 
     Lines go to DIR/TABLE-SCALE.jsonl as they come; the same command goes on where it was stopped.
     Engines that cannot be asked here are rows with the reason. docs/bench.md says what is run.

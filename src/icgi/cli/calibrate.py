@@ -69,10 +69,20 @@ def run(
             "--share", metavar="P", min=0.01, max=1.0, help="How much of the built-in set to take."
         ),
     ] = 1.0,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Processes; one is this process, where an answer has the whole machine.",
+        ),
+    ] = 1,
+    cluster: options.Cluster = None,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare an engine with the truth on many models, and keep what its promises rest on.
+    """Calibrate the bands and sets of an engine on many models with known answers.
 
     The file goes with `icgi marginals --calibration FILE`; it holds for this engine, this version
     of icgi, these weights, and answers that are given at least this budget. Stop it at any time and
@@ -81,6 +91,7 @@ def run(
     from icgi.calibration import make
     from icgi.calibration.file import write
     from icgi.calibration.sets import cases
+    from icgi.data.jobs.executors import executor
     from icgi.engines import parse_engine
     from icgi.inference import Budget
 
@@ -96,7 +107,9 @@ def run(
     todo = list(cases(source, ("tune", "calibrate"), share))
     have = len(make.known_lines(making, kept))
     output.note(f"{len(todo)} models of {source}, {have} measured before", quiet)
-    lines = make.measure_all(making, todo, kept, _Progress(len(todo) - have, quiet).advance)
+    watch = _Progress(len(todo) - have, quiet)
+    place = executor("serial" if cluster is None and workers == 1 else cluster, workers)
+    lines = make.measure_all(making, todo, kept, watch.advance, place)
     made = make.calibration(making, lines)
     if toward is not None:
         made = make.weighted_toward(made, toward)

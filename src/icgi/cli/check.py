@@ -57,7 +57,7 @@ def run(
     evidence: options.EvidenceFile = None,
     json: options.Json = False,
 ) -> None:
-    """MAE, largest error, KL, Hellinger distance and UAI-2022 score of an answer.
+    """Compare an answer with a reference: mean and largest error, KL, Hellinger, UAI-2022 score.
 
     With -e, observed variables are left out, as in the competition. MAE is the mean over
     variables of the L1 distance, the largest error its maximum; KL is KL(reference ‖ answer) in

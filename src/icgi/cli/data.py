@@ -27,7 +27,7 @@ def run(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Counts per family, methods, and the reliability of the labels: standard error, ŝ, R-hat."""
+    """Contents of a labelled set: counts per family, methods, how reliable its labels are."""
     from icgi.data.store import SHIPPED, LabelledSet
     from icgi.extras import require_extra
     from icgi.wording import shown

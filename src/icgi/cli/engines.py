@@ -41,7 +41,7 @@ def run(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Engines and their options, as --engine takes them."""
+    """List the engines and their options, as --engine takes them."""
     from icgi.engines import ENGINES
 
     if name is not None and name not in ENGINES:

@@ -9,7 +9,6 @@ from icgi.cli import options, output, question
 from icgi.cli.startup import loading
 
 if TYPE_CHECKING:
-    from icgi.model.graph import FloatArray
     from icgi.queries.explain import Explained
 
 
@@ -60,27 +59,12 @@ def run(
 
 
 def _print(found: "Explained", engine: str) -> None:
-    from icgi.model.graph import state_names, variable_name
-
-    names = list(state_names(found.model, found.target))
-    target = variable_name(found.model, found.target)
+    heads, *rows = found.rows()
     columns = [
         output.Column("removed", style="bold"),
         output.Column("probability moved", right=True, style="cyan"),
-        *(output.Column(f"{target}={name}", right=True) for name in names),
+        *(output.Column(head, right=True) for head in heads[2:]),
     ]
-
-    def row(label: str, moved: str, probs: "FloatArray") -> list[str]:
-        return [label, moved, *(f"{p:.4f}" for p in probs.tolist())]
-
-    rows = [row("nothing", "", found.probs), row("all evidence", "", found.prior)]
-    for each in found.removals:
-        label = variable_name(found.model, each.variable)
-        if each.state is not None:
-            label += f"={state_names(found.model, each.variable)[each.state]}"
-        else:
-            label += f" ({each.kind})"
-        rows.append(row(label, f"{each.change:.4f}", each.probs))
     output.table(columns, rows)
     typer.echo()
     error = "" if not found.std_error else f"; largest standard error {found.std_error:.2g}"

@@ -3,7 +3,7 @@
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from icgi.cli.output import paragraph
 from icgi.errors import BudgetError, IcgiError
@@ -20,8 +20,20 @@ EXIT_CODES = (
 )
 
 
+class Verb(TyperCommand):
+    """One command; in its help a switch is named without the type of a value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return arguments and options, `--help` as well."""
+        return _without_types(super().get_params(ctx))
+
+
 class Verbs(TyperGroup):
     """All commands; turns the exceptions of the package into messages and exit codes."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Options of `icgi` itself."""
+        return _without_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command; raise `typer.Exit` with a documented code where it fails."""
@@ -42,6 +54,13 @@ class Verbs(TyperGroup):
         except KeyboardInterrupt as stopped:
             complain("interrupted before there was an answer; no file was left half written")
             raise typer.Exit(INTERRUPTED) from stopped
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    for each in parameters:
+        if getattr(each, "is_flag", False) and each.metavar is None:
+            each.metavar = ""
+    return parameters
 
 
 def complain(message: str) -> None:

@@ -46,7 +46,7 @@ def run(
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Random models of a family; the same seed gives the same files.
+    """Generate random models of a family; the same seed gives the same files.
 
     Instance number k of a seed is the same whatever --count says.
     """

@@ -28,7 +28,7 @@ def run(
     quiet: options.Quiet = False,
     seed: options.Seed = 0,
 ) -> None:
-    """Sizes, zeros, symmetry, widths, the cost of exact inference, and what `auto` would do."""
+    """What a model is like, what exact inference would cost, and what `auto` would do."""
     from icgi.inference import Budget
 
     budget = Budget(seconds=options.positive_seconds(seconds), table_bytes=options.bytes_of(memory))
@@ -65,16 +65,9 @@ def _look(asked: question.Question, budget: "Budget", seed: int, say: output.Say
     counted = structure.sizes(asked)
     say("looking for symmetry")
     kind = structure.kind(asked.conditioned.model)
-    say("searching elimination orders")
-    ahead = structure.orders(asked, budget, seed)
-    say("looking for structure in the factors")
+    say("searching elimination orders, and structure in the factors")
     best = structure.best(asked, budget, seed)
-    return (
-        counted,
-        kind,
-        [*ahead[:-1], min(ahead[-1], best, key=lambda f: f.seconds)],
-        _choice(best, budget),
-    )
+    return counted, kind, [*structure.greedy(asked, best, budget), best], _choice(best, budget)
 
 
 def _choice(searched: "Forecast", budget: "Budget") -> str:

@@ -47,7 +47,7 @@ def run(
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Label what has no label yet: exact where the tables fit, tempering elsewhere.
+    """Compute reference marginals of a set of models: exact where that fits, sampled elsewhere.
 
     Stop it at any time and run the same command again: at most the instances in flight are lost.
     Nothing is left out because it is hard; its standard error is stored with it. Memory is shared

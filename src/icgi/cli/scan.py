@@ -153,28 +153,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _print(found: "Scan") -> None:
-    names = list(found.values)
+    heads, *rows = found.rows()
     columns = [
         output.Column("beta", right=True, style="bold"),
-        *(output.Column(name.replace("_", " "), right=True) for name in names),
-    ]
-    rows = [
-        [
-            f"{b:g}",
-            *(_number(float(found.values[k][t]), float(found.errors[k][t])) for k in names),
-        ]
-        for t, b in enumerate(found.betas.tolist())
+        *(output.Column(head, right=True) for head in heads[1:]),
     ]
     output.table(columns, rows)
     typer.echo()
     typer.echo(f"{found.how}: {found.status.value}; {found.seconds:.3g} s. {found.status.advice}")
-
-
-def _number(value: float, error: float) -> str:
-    """`1.234(5)`: the error is that of the last digits; exact values without one."""
-    if not math.isfinite(value):
-        return "–"
-    if not error > 0:
-        return f"{value:.6g}"
-    digits = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:.{digits}f}({round(error * 10**digits)})"

@@ -23,9 +23,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 def run(
     models: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[MODEL]…", readable=False, help="Models to show.", show_default=False
-        ),
+        typer.Argument(metavar="MODEL", readable=False, help="Models to show.", show_default=False),
     ] = None,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="Address to listen at.")

@@ -1,14 +1,13 @@
 """What can be seen in a model before any inference: sizes, zeros, parts, symmetry, orders."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from icgi.cli.question import Question
-from icgi.exact.forecast import Forecast, along, forecast
+from icgi.exact.forecast import Forecast, along
 from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
@@ -66,24 +65,18 @@ def sizes(question: Question) -> Sizes:
     )
 
 
-def orders(question: Question, budget: Budget, seed: int) -> list[Forecast]:
-    """Cost of exact inference along several greedy orders, then along the one `auto` takes."""
-    model = question.conditioned.model
-    left = budget.until(question.deadline)
-    searched = forecast(model, left, generator(seed))
-    # where every elimination was forced (a forest, a ring) the rules have nothing to choose
-    rules = () if searched.order.heuristic == "forced" else GREEDY
-    return [*_greedy(model, rules, left), searched]
-
-
 def best(question: Question, budget: Budget, seed: int) -> Forecast:
     """Cost of exact inference as `auto` forecasts it, structure of the factors included."""
     left = budget.until(question.deadline)
     return Auto().forecast(question.conditioned.model, left, generator(seed))
 
 
-def _greedy(model: FactorGraph, rules: Sequence[str], budget: Budget) -> list[Forecast]:
-    share = budget.seconds / (len(rules) + 1)
+def greedy(question: Question, chosen: Forecast, budget: Budget) -> list[Forecast]:
+    """Cost of exact inference along several greedy orders, besides the one that was chosen."""
+    # where every elimination was forced (a forest, a ring) the rules have nothing to choose
+    rules = () if (chosen.plain or chosen).order.heuristic == "forced" else GREEDY
+    model, share = question.conditioned.model, budget.until(question.deadline).seconds
+    share /= len(rules) + 1
     return [along(model, greedy_order(model, rule, seconds=share)) for rule in rules]
 
 

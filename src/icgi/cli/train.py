@@ -65,7 +65,7 @@ def run(
     ] = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Draw and label models, train, measure. Uses a CUDA device where there is one.
+    """Train a network on models that are drawn and labelled on the way, and measure it.
 
     The folder gets weights.safetensors and weights.json (the best so far, at every validation),
     checkpoint.pt, train.json, log.jsonl, results.json and curve.png. The same command goes on

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +13,13 @@ import typer
 
 from icgi.cli import options, output
 from icgi.cli.startup import loading
-from icgi.errors import IcgiError
+from icgi.errors import BudgetError, IcgiError
 
 if TYPE_CHECKING:
     from icgi.answer import Answer
     from icgi.inference import Budget
+    from icgi.model.condition import Evidence
+    from icgi.model.graph import FactorGraph
 
 # Where `auto` may find no estimate of log Z: engines that soon have one, the better one last, and
 # their share of the time each.
@@ -32,14 +35,14 @@ def run(
     query: Annotated[
         Path,
         typer.Argument(
-            metavar="QUERY", readable=False, help="Query file; not read, MAR and PR have none."
+            metavar="QUERY", readable=False, help="Query file; not read, these tasks have none."
         ),
     ],
-    task: Annotated[str, typer.Argument(metavar="TASK", help="MAR or PR.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="MAR, PR or MPE.")],
     engine: options.EngineName = "auto",
     seed: options.Seed = 0,
 ) -> None:
-    """Competition form: writes MODEL.MAR (or MODEL.PR) into the current folder.
+    """Competition form: writes MODEL.MAR, MODEL.PR or MODEL.MPE into the current folder.
 
     The environment variables INF_TIME (seconds) and INF_MEMORY (gigabytes) are the budget. The
     time counts from the start of the program, and 0.1 s of it (more for large answers) are kept
@@ -47,11 +50,14 @@ def run(
     model come to it (about 0.2 GB, and twice the size of the tables in the file).
     """
     began = time.perf_counter() - _since_start()
-    if task not in ("MAR", "PR"):
-        raise IcgiError(f"task {task!r} is not supported; icgi computes MAR and PR")
+    if task not in ("MAR", "PR", "MPE"):
+        raise IcgiError(f"task {task!r} is not supported; icgi computes MAR, PR and MPE")
     budget = _budget()
     target = Path(f"{model.name.removesuffix('.gz')}.{task}")
     output.check_writable(target)
+    if task == "MPE":
+        _explain(model, evidence, engine, budget, seed, began, target)
+        return
     written = False
 
     def keep(answer: "Answer") -> None:
@@ -126,21 +132,63 @@ def _ask(
     from dataclasses import replace
 
     with loading():
-        from icgi.api import load, load_evidence, marginals
+        from icgi.api import marginals
 
-        loaded = load(path)
-        seen = load_evidence(evidence, loaded)
-    kept = _WRITING * (1.0 + 1e-6 * float(loaded.cards.sum()))
-    end = began + budget.seconds - kept
-
-    def left() -> float:
-        return max(end - time.perf_counter(), 0.0)
-
+        loaded, seen, left = _read(path, evidence, began + budget.seconds)
     for brief in rough:
         part = replace(budget, seconds=min(_SHARE * left(), _MOST))
         with suppress(IcgiError):  # the others come yet
             keep(marginals(loaded, seen, brief, part, seed))
     return marginals(loaded, seen, engine, replace(budget, seconds=left()), seed, on_answer=keep)
+
+
+def _explain(
+    path: Path,
+    evidence: Path,
+    engine: str,
+    budget: "Budget",
+    seed: int,
+    began: float,
+    target: Path,
+) -> None:
+    """Write what a brief search finds, then the better one that the whole time buys."""
+    from dataclasses import replace
+
+    with loading():
+        from icgi.queries.mpe import mpe
+
+        loaded, seen, left = _read(path, evidence, began + budget.seconds)
+    best = None
+    if engine == "auto" and left() < math.inf:
+        part = replace(budget, seconds=min(_SHARE * left(), _MOST))
+        with suppress(IcgiError):  # the whole time comes yet
+            best = mpe(loaded, seen, "pt", part, seed)
+            with output.whole_file(target) as draft:
+                best.save(draft)
+    part = replace(budget, seconds=left())
+    try:
+        found, _ = output.stoppable(partial(mpe, loaded, seen, engine, part, seed))  # type: ignore[arg-type]
+    except BudgetError:
+        if best is None:
+            raise
+        found = best
+    if best is None or found.exact or found.log_weight > best.log_weight:
+        best = found
+        with output.whole_file(target) as draft:
+            best.save(draft)
+    output.note(f"{target}: {best.label}, log weight {best.log_weight:.10g}")
+
+
+def _read(
+    path: Path, evidence: Path, end: float
+) -> "tuple[FactorGraph, Evidence, Callable[[], float]]":
+    """Model, what is observed, and how many seconds are left before the answer is written."""
+    from icgi.api import load, load_evidence
+
+    loaded = load(path)
+    seen = load_evidence(evidence, loaded)
+    kept = _WRITING * (1.0 + 1e-6 * float(loaded.cards.sum()))
+    return loaded, seen, lambda: max(end - kept - time.perf_counter(), 0.0)
 
 
 def _write(answer: "Answer", draft: Path, task: str) -> None:

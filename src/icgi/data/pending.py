@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from icgi.data.jobs.manifest import append_lines
 from icgi.data.records import Label, answer_row, label_of, marginal_rows
 from icgi.errors import IcgiError, ModelFormatError
 
@@ -83,16 +84,7 @@ def append(folder: Path, labels: Mapping[str, Label]) -> None:
     if not text:
         return
     try:
-        with path.open("ab", buffering=0) as file:  # closing a buffer would try once more
-            before = file.seek(0, os.SEEK_END)
-            try:
-                while text:
-                    text = text[file.write(text) :]
-                os.fsync(file.fileno())
-            except OSError:
-                with suppress(OSError):
-                    os.ftruncate(file.fileno(), before)
-                raise
+        append_lines(path, text)
     except OSError as error:
         whose = ", ".join(labels) if len(labels) < 4 else f"{len(labels)} instances"
         raise IcgiError(

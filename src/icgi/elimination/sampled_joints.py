@@ -1,10 +1,12 @@
 """Joint marginals from reweighted draws of an elimination, with the error of the draws."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.random import Generator
 
+from icgi.elimination.run import OutOfTimeError
 from icgi.elimination.sampling import Samples, sample
 from icgi.errors import BudgetError
 from icgi.inference import UNKNOWN_ERROR, Budget, JointTables, Scope, Status
@@ -33,10 +35,15 @@ def sampled_joints(
             f"{readable_bytes(needed)}, the budget is {readable_bytes(budget.table_bytes)}; give "
             "a larger memory budget"
         )
-    drawn = sample(model, DRAWS, rng, rank)
-    while drawn.share < ENOUGH and 2 * rank <= max_rank and not deadline.passed:
-        rank *= 2
-        drawn = max(drawn, sample(model, DRAWS, rng, rank), key=lambda each: each.share)
+    try:
+        drawn = sample(model, DRAWS, rng, rank, deadline=deadline)
+    except OutOfTimeError as error:
+        raise BudgetError("ttve: the seconds were over before it could draw; give more") from error
+    with suppress(OutOfTimeError):
+        while drawn.share < ENOUGH and 2 * rank <= max_rank and not deadline.passed:
+            rank *= 2
+            more = sample(model, DRAWS, rng, rank, deadline=deadline)
+            drawn = max(drawn, more, key=lambda each: each.share)
     found = [_counted(model, drawn, scope) for scope in scopes]
     worst = max((float(error.max()) for _, error in found), default=0.0)
     sound = drawn.share >= ENOUGH and worst <= SMALL

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.clock import Deadline
-from icgi.elimination.layout import Layout
-from icgi.elimination.orders import find_layout
+from icgi.elimination.layout import Layout, bond_cost
+from icgi.elimination.orders import find_layouts
 from icgi.elimination.passes import Cut, Tape
 from icgi.elimination.potentials import Potentials, potentials
 from icgi.elimination.run import OutOfTimeError, both_passes
@@ -24,6 +24,7 @@ from icgi.model.ising import as_ising
 from icgi.model.reduce import components
 
 MIRROR_SHARE = 0.1
+_SPEED = 1e8  # predicted cost that a pair of passes does in a second, roughly
 _FLOOR = 1e-290
 
 
@@ -35,6 +36,10 @@ class Samples:
     log_q: FloatArray  # s
     log_p: FloatArray  # s
     how: str = "ttve"  # what they were drawn by
+
+    def __repr__(self) -> str:
+        count, n = self.states.shape
+        return f"Samples({count:,} configurations of {n:,} variables, {self.how})"
 
     @property
     def log_weights(self) -> FloatArray:
@@ -81,8 +86,14 @@ def sample(
     rank: int = 16,
     iterations: int = 2,
     env_weight: float = 3.0,
+    deadline: Deadline | None = None,
 ) -> Samples:
-    """Draw n independent configurations by eliminating the model at a given rank."""
+    """Draw n independent configurations by eliminating the model at a given rank.
+
+    With a deadline the rank is halved until the passes are predicted to fit; raises
+    `OutOfTimeError` where they did not.
+    """
+    deadline = deadline or Deadline()
     if n < 1:
         raise IcgiError(f"{n} samples asked for; ask for at least one")
     if rank < 1:
@@ -91,15 +102,31 @@ def sample(
     log_q = np.zeros(n)
     for part in components(model):
         pots = potentials(part.model)
-        layout = find_layout(part.model, pots, rank, rng)
+        layouts = find_layouts(part.model, pots, rank, rng, 1, deadline=deadline)
+        if not layouts:
+            raise OutOfTimeError
+        layout, passes = layouts[0], max(1, iterations)
+        cut = Cut(_in_time(layout, pots, rank, passes, deadline), env_weight, 1e-12, True)
         env = None
-        for _ in range(max(1, iterations)):
-            done = both_passes(pots, layout, Cut(rank, env_weight, 1e-12, True), env)
+        for _ in range(passes):
+            done = both_passes(pots, layout, cut, env, deadline=deadline)
             env = done.backward
-        found, log = draw(part.model, pots, layout, done.forward, n, rng)
+        found, log = draw(part.model, pots, layout, done.forward, n, rng, deadline)
         states[:, part.variables] = found
         log_q += log
     return Samples(states, log_q, log_potential(model, states))
+
+
+def _in_time(layout: Layout, pots: Potentials, rank: int, passes: int, deadline: Deadline) -> int:
+    """Largest rank up to the wanted one whose passes take at most half of the seconds left."""
+
+    def seconds(rank: int) -> float:
+        steps = layout.step_variable
+        return bond_cost(pots.cards, steps, layout.site_start, layout.caps, rank) / _SPEED
+
+    while rank > 1 and passes * seconds(rank) > deadline.left / 2:
+        rank //= 2
+    return rank
 
 
 def draw(

@@ -66,6 +66,15 @@ class Forecast:
             extra = 8 * (self.plan.largest_clique + 2 * sums)
         return replace(self, table_bytes=self.table_bytes + extra)
 
+    def stats(self, made: Plan) -> dict[str, float]:
+        """What an answer along this order says of its tables."""
+        return {
+            "width": self.order.width,
+            "log2_largest_table": self.order.log2_table,
+            "table_entries": made.clique_entries,
+            "bytes": self.table_bytes,
+        }
+
     def fits(self, budget: Budget) -> bool:
         """Whether exact inference keeps within the budget's memory and time."""
         return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
@@ -103,10 +112,18 @@ class Forecast:
 
 
 def forecast(
-    model: FactorGraph, budget: Budget, rng: Generator, share: float = SEARCH_SHARE
+    model: FactorGraph,
+    budget: Budget,
+    rng: Generator,
+    share: float = SEARCH_SHARE,
+    work: float = math.inf,
 ) -> Forecast:
-    """Search an elimination order and predict what exact inference along it would cost."""
-    order = find_order(model, rng, seconds=share * budget.seconds, hopeless=hopeless(budget))
+    """Search an elimination order and predict what exact inference along it would cost.
+
+    The search may take that share of the time, and at most so many seconds of counted `work`.
+    """
+    seconds = share * budget.seconds
+    order = find_order(model, rng, seconds=seconds, hopeless=hopeless(budget), work=work)
     return along(model, order)
 
 

@@ -29,7 +29,7 @@ NARROW = 10.0  # log₂ of the largest table up to which structure has little to
 QUICK = 0.03  # seconds of a form that make looking for another one pointless
 SHORT, MUCH = 5.0, 1e-4  # likewise seconds, where they are this share of the model as it is
 AS_IT_IS = "as it is"  # name of the form without structure
-BRIEFLY = 1.0  # seconds of which a first order takes its share
+BRIEFLY = 0.05  # seconds of counted work for a first order
 LONGEST = 10.0  # seconds of looking for structure
 LOOK_SHARE = 0.5  # of the seconds of the model as it is, that this may take at most
 LOOKING = 1e-6  # seconds that this takes for every factor, at least
@@ -62,13 +62,14 @@ def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecas
     deadline = budget.deadline()
     # The first order has numbers of its own, so that the long search is that of the junction tree.
     own = rng.spawn(1)[0]
-    quick = forecast(model, replace(budget, seconds=min(budget.seconds, BRIEFLY)), own)
-    if not quick.order.finished:  # on a busy machine the time of the first order may be too short
-        quick = forecast(model, budget.until(deadline), own)
+    quick = forecast(model, budget, own, work=BRIEFLY)
     looking = deadline.share(SEARCH_SHARE).within(min(LONGEST, LOOK_SHARE * quick.seconds))
+    found: list[Form] = []
     if quick.seconds <= QUICK or looking.left < LOOKING * model.n_factors:
-        return quick
-    found = [f for f in forms(model, quick.order, rng, looking) if f.name != AS_IT_IS]
+        if quick.table_bytes <= budget.table_bytes:
+            return quick
+    else:
+        found = [f for f in forms(model, quick.order, rng, looking) if f.name != AS_IT_IS]
     if found and found[0].fits(budget) and found[0].seconds <= FAR_CHEAPER * quick.seconds:
         return _with_forms(quick, found)
     if quick.order.log2_entries > hopeless(budget):

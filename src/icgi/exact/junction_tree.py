@@ -26,6 +26,7 @@ from icgi.exact.sweeps import (
 from icgi.exact.tree import LARGE, Plan, fill_store, plan
 from icgi.inference import Budget, JointTables, Marginals, Scope, Status
 from icgi.kernels import brief
+from icgi.model.condition import Evidence
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ordering import Order
 from icgi.units import readable_seconds
@@ -117,6 +118,20 @@ class AlongOrder:
         ahead = recosted(model, self.order)
         return run(model, ahead, budget.until(deadline), self.arithmetic, self.threads)
 
+    def evidences(
+        self,
+        model: FactorGraph,
+        evidences: Sequence[Evidence],
+        budget: Budget,
+        threads: int | None = None,
+    ) -> list[Marginals | None] | None:
+        """Answers to many evidences in one compiled run; None where one by one is the way."""
+        from icgi.exact.evidences import many_evidences
+
+        if self.arithmetic == "log":
+            return None
+        return many_evidences(model, evidences, self.order, budget, threads)
+
     def joints(
         self, model: FactorGraph, scopes: Sequence[Scope], budget: Budget, rng: Generator
     ) -> JointTables:
@@ -164,12 +179,7 @@ def run(
         probs,
         Status.EXACT,
         log_z,
-        stats={
-            "width": ahead.order.width,
-            "log2_largest_table": ahead.order.log2_table,
-            "table_entries": made.clique_entries,
-            "bytes": ahead.table_bytes,
-        },
+        stats=ahead.stats(made),
     )
 
 
@@ -177,16 +187,20 @@ def _linear(
     model: FactorGraph, made: Plan, threads: int, stop: Stop
 ) -> tuple[FloatArray, float] | None:
     """Run both passes in linear space; None where digits may have been lost, or stopped."""
-    tree = made.tree
     store, shift = fill_store(model, made, log=False)
     mass = np.zeros((model.n_variables, max(model.max_states, 1)))
+    log_z = both_passes(made, store, mass, threads, stop)
+    return None if math.isnan(log_z) else (mass, shift + log_z)
+
+
+def both_passes(made: Plan, store: FloatArray, mass: FloatArray, threads: int, stop: Stop) -> float:
+    """Collect and distribute in a filled store; log Z, or NaN where digits may have been lost."""
+    tree = made.tree
     swept = (tree.clique > LARGE) & (tree.size > 1) & (tree.variable >= 0)  # see `tree.swept`
     if swept.any():
-        log_z = _with_sweeps(made, np.flatnonzero(swept), store, mass, threads, stop)
-    else:
-        with brief(STEPS_PER_ENTRY * made.clique_entries):
-            log_z = passes.solve(tree, store, made.scratch_entries, mass, stop)
-    return None if math.isnan(log_z) else (mass, shift + log_z)
+        return _with_sweeps(made, np.flatnonzero(swept), store, mass, threads, stop)
+    with brief(STEPS_PER_ENTRY * made.clique_entries):
+        return float(passes.solve(tree, store, made.scratch_entries, mass, stop))
 
 
 def _with_sweeps(

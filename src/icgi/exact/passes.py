@@ -36,13 +36,17 @@ def collect(tree, first, last, store, inverse, log_scale, stop):  # type: ignore
     buffer = np.empty(_largest(tree, first, last))
     digits = np.empty(64, np.int64)
     for node in range(first, last):
-        if stop[0]:
-            return False
-        scale = _clique(tree, node, store, inverse, buffer, digits)
-        top = _sum_out(store, tree.message[node], buffer, tree.size[node], tree.clique[node])
-        if not finish_collect(node, top, scale, inverse, log_scale):
+        if stop[0] or not collect_one(tree, node, store, inverse, log_scale, buffer, digits):
             return False
     return True
+
+
+@kernel
+def collect_one(tree, node, store, inverse, log_scale, buffer, digits):  # type: ignore[no-untyped-def]
+    """Message of one node; False where digits may be lost."""
+    scale = _clique(tree, node, store, inverse, buffer, digits)
+    top = _sum_out(store, tree.message[node], buffer, tree.size[node], tree.clique[node])
+    return finish_collect(node, top, scale, inverse, log_scale)
 
 
 @kernel

@@ -1,6 +1,7 @@
 """Models of other libraries: pgmpy, pyAgrum, dimod, Potts arrays and networkx, and the way back."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import networkx as nx
@@ -10,7 +11,14 @@ from numpy.typing import ArrayLike
 from icgi.errors import ModelFormatError
 from icgi.extras import require_extra
 from icgi.model.formats.network import assemble, conditionals
-from icgi.model.graph import FactorGraph, check_size, real_array, state_names, variable_name
+from icgi.model.graph import (
+    FactorGraph,
+    assembled,
+    check_size,
+    real_array,
+    state_names,
+    variable_name,
+)
 from icgi.model.ising import ising_model, potts_model
 
 
@@ -124,7 +132,11 @@ def from_dimod(bqm: Any, beta: float = 1.0) -> FactorGraph:
 
 
 def from_potts(
-    fields: ArrayLike, couplings: ArrayLike, beta: float = 1.0, names: Any = None
+    fields: ArrayLike,
+    couplings: ArrayLike,
+    beta: float = 1.0,
+    names: Any = None,
+    states: Sequence[str] | None = None,
 ) -> FactorGraph:
     """p(x) ∝ exp β(Σ_i h[i, x_i] + Σ_{i<j} J[i, j, x_i, x_j]), as direct-coupling analysis has it.
 
@@ -135,6 +147,8 @@ def from_potts(
     couplings
         J, L × L × q × q: with J[j, i] = J[i, j]ᵀ, each pair counting once, or one triangle of it.
         Pairs whose block is zero get no factor.
+    names, states
+        Names of the variables, and of the q states of each, such as "ACDEFGHIKLMNPQRSTVWY-".
     """
     h, J = real_array(fields, "the fields"), real_array(couplings, "the couplings")
     if h.ndim != 2 or J.shape != (h.shape[0],) * 2 + (h.shape[1],) * 2:
@@ -158,7 +172,13 @@ def from_potts(
     pairs = [(i, j) for i, j in itertools.combinations(range(n), 2) if blocks[i, j].any()]
     edges = np.array(pairs, np.int64).reshape(-1, 2)
     tables = blocks[edges[:, 0], edges[:, 1]]
-    return potts_model(edges, tables, h, beta=beta, names=names)
+    made = potts_model(edges, tables, h, beta=beta, names=names)
+    if states is None:
+        return made
+    if len(set(states)) != q or len(states) != q:
+        raise ModelFormatError(f"{len(states)} names for {q} states; give {q} different ones")
+    every = (tuple(map(str, states)),) * n
+    return assembled(made.cards, made.scopes, made.log_tables, made.names, every)
 
 
 def to_networkx(model: FactorGraph) -> nx.Graph:

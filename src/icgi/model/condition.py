@@ -6,7 +6,7 @@ Observed variables shrink to one state and ids never change, so no engine knows 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -74,8 +74,10 @@ def resolve_evidence(
     """Evidence by number from evidence by name or number, for variables and for states."""
     numbers = {name: i for i, name in enumerate(model.names or ())}
     resolved: dict[int, int] = {}
+    if given is not None and not isinstance(given, Mapping):
+        raise EvidenceError(f"evidence={given!r}: give a dictionary of variables and states")
     for key, value in (given or {}).items():
-        i = numbers.get(key, -1) if isinstance(key, str) else int(key)
+        i = numbers.get(key, -1) if isinstance(key, str) else _whole(key, f"evidence on {key!r}")
         if i == -1 and isinstance(key, str):
             if not key.lstrip("-").isdigit():
                 raise EvidenceError(_unknown_variable(model, key))
@@ -86,7 +88,13 @@ def resolve_evidence(
 
 def _state_number(model: FactorGraph, i: int, value: int | str) -> int:
     if not isinstance(value, str):
-        return int(value)
+        what = f"evidence gives variable {i} the state {value!r}"
+        if 0 <= i < model.n_variables:
+            names = state_names(model, i)
+            what = f"evidence gives variable {shown(variable_name(model, i))} the state {value!r}"
+            if isinstance(value, bool | np.bool_) and model.states is not None:
+                raise EvidenceError(f"{what}; its states are: {some(names)}, give one of these")
+        return _whole(value, what)
     names = list(state_names(model, i)) if 0 <= i < model.n_variables else []
     if value in names:
         return names.index(value)
@@ -98,6 +106,17 @@ def _state_number(model: FactorGraph, i: int, value: int | str) -> int:
         f"evidence gives variable {shown(variable_name(model, i))} the unknown state {value!r}"
         f"{did_you_mean(value, names)}; its states are: {some(names)}"
     )
+
+
+def _whole(value: Any, what: str) -> int:
+    """Whole number that something is, 1.0 as well as 1."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value:
+        raise EvidenceError(f"{what}: give a name, or a whole number counted from 0")
+    return number
 
 
 def _unknown_variable(model: FactorGraph, name: str) -> str:

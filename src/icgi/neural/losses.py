@@ -13,21 +13,24 @@ SMALLEST_SPREAD = 1e-6  # exact references have ŝ = 0; then L_cal never binds b
 
 
 def dirichlet_multinomial(
-    alpha: Tensor, reference: Tensor, effective: float = EFFECTIVE, *, excess: bool = True
+    alpha: Tensor, reference: Tensor, effective: float | Tensor = EFFECTIVE, *, excess: bool = True
 ) -> Tensor:
     """L_DM = −log Γ(α₀)/Γ(α₀ + M) − Σ_k log Γ(α_k + c_k)/Γ(α_k), c = M μ̂ (eq. dirichlet).
+
+    M is one number, or each label's own effective sample size (…).
 
     With `excess` its infimum over α, M·H(μ̂), is subtracted: it does not depend on the network and
     would swamp what does. The result is ≥ 0, zero only in the limit α₀ → ∞ with mean μ̂, and about
     M·KL(μ̂ ‖ α/α₀) for α₀ ≫ M.
     """
     a = alpha.double()  # differences of log Γ at 10⁴ lose all digits of float32
-    counts = effective * reference.double()
+    size = torch.as_tensor(effective, dtype=torch.float64, device=a.device)
+    counts = size[..., None] * reference.double()
     total = a.sum(-1)
-    ratio = torch.lgamma(total) - torch.lgamma(total + effective)
+    ratio = torch.lgamma(total) - torch.lgamma(total + size)
     loss = -(ratio + (torch.lgamma(a + counts) - torch.lgamma(a)).sum(-1))
     if excess:
-        loss = loss - effective * entropy(reference.double())
+        loss = loss - size * entropy(reference.double())
     return loss.to(alpha.dtype)
 
 
@@ -47,7 +50,7 @@ def composite(
     reference: Tensor,
     spread: Tensor,
     gamma: float = GAMMA,
-    effective: float = EFFECTIVE,
+    effective: float | Tensor = EFFECTIVE,
     *,
     excess: bool = True,
 ) -> Tensor:

@@ -13,6 +13,7 @@ from icgi.inference import Budget, Engine, Status
 from icgi.lookup import chosen_variables
 from icgi.model.findings import Findings, enter, resolve
 from icgi.model.graph import FactorGraph, FloatArray, state_names, variable_name
+from icgi.wording import aligned
 
 Kind = Literal["observed", "likely", "excluded"]
 
@@ -39,6 +40,24 @@ class Explained:
     removals: tuple[Removal, ...]  # the largest change first
     status: Status  # the worst of all answers
     std_error: float | None  # the largest of any probability; None where some answer has none
+
+    def rows(self) -> list[list[str]]:
+        """Cells of the table: what was removed, how much it moves, and the marginal without it."""
+        target = variable_name(self.model, self.target)
+        heads = (f"{target}={name}" for name in state_names(self.model, self.target))
+        made = [["removed", "probability moved", *heads]]
+        listed = [("nothing", "", self.probs), ("all evidence", "", self.prior)]
+        for each in self.removals:
+            label = variable_name(self.model, each.variable)
+            if each.state is None:
+                label += f" ({each.kind})"
+            else:
+                label += f"={state_names(self.model, each.variable)[each.state]}"
+            listed.append((label, f"{each.change:.4f}", each.probs))
+        return made + [[a, b, *(f"{p:.4f}" for p in row.tolist())] for a, b, row in listed]
+
+    def __repr__(self) -> str:
+        return f"{aligned(self.rows())}\n{self.status.value}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""

@@ -1,5 +1,7 @@
 """The most probable explanation: the one configuration that p(x | evidence) is largest at."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +15,7 @@ from icgi.elimination.sampling import log_potential
 from icgi.errors import IcgiError
 from icgi.exact.forecast import forecast
 from icgi.exact.kept import collected, forecast_kept
-from icgi.inference import Budget
+from icgi.inference import Budget, budget_of
 from icgi.lookup import variable_number
 from icgi.model.condition import Evidence, condition
 from icgi.model.findings import enter, resolve
@@ -47,6 +49,10 @@ class Explanation:
         """Name of the state of one variable."""
         i = variable_number(self.model, variable)
         return state_names(self.model, i)[int(self.states[i])]
+
+    def keys(self) -> Sequence[int | str]:
+        """Names of the variables, their numbers where they have none: `dict(found)` works."""
+        return self.model.names or range(len(self.states))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
@@ -90,7 +96,7 @@ def mpe(
     """
     if engine not in ("auto", "exact", "pt"):
         raise IcgiError(f"explanations are found by exact or pt, not by {engine!r}")
-    began, budget, rng = clock.now(), budget or Budget(), generator(seed)
+    began, budget, rng = clock.now(), budget_of(budget), generator(seed)
     deadline = budget.deadline()
     findings = resolve(model, evidence, likelihood, exclude)
     resolved = findings.observed
@@ -108,8 +114,8 @@ def mpe(
             log_z = collected(small, ahead, budget.until(deadline)).log_total
     else:
         left = budget.until(deadline)
-        if left.iterations is None:
-            left = replace(left, seconds=min(left.seconds, SEARCHING))
+        if left.iterations is None and math.isinf(left.seconds):
+            left = replace(left, seconds=SEARCHING)
         states = best_found(small, left, rng)
     kept = np.argsort(~conditioned.alive, axis=1, kind="stable")  # n k  kept states come first
     whole = kept[np.arange(model.n_variables), states]

@@ -1,5 +1,6 @@
 """Configurations drawn from a model: exactly where that fits, else by elimination or tempering."""
 
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -7,12 +8,14 @@ import numpy as np
 from numpy.random import Generator
 
 from icgi.api import GivenEvidence, GivenExclusion, GivenLikelihood
+from icgi.clock import Deadline
+from icgi.elimination.run import OutOfTimeError
 from icgi.elimination.sampling import Samples, log_potential
 from icgi.elimination.sampling import sample as eliminate
 from icgi.errors import BudgetError, IcgiError
 from icgi.exact.forecast import forecast
 from icgi.exact.kept import Kept, collected, forecast_kept
-from icgi.inference import Budget
+from icgi.inference import Budget, budget_of
 from icgi.model.condition import condition
 from icgi.model.findings import enter, resolve
 from icgi.model.graph import FactorGraph, IntArray
@@ -23,6 +26,7 @@ from icgi.units import readable_bytes
 
 How = Literal["auto", "exact", "ttve", "pt"]
 PATIENCE = 60.0  # seconds that exact draws may be forecast to take, where no time is named
+DRAWING = 20.0  # seconds of an elimination, where neither time nor rank is named
 RANK = 16
 
 
@@ -41,7 +45,8 @@ def sample(
     """Configurations from p(x | evidence), each with its probability as far as that is known.
 
     `how` says what they were drawn by. `exact`: independent and from p itself, by a junction tree.
-    `ttve`: independent, from an elimination q with tensor trains of the given rank; `weights` turn
+    `ttve`: independent, from an elimination q with tensor trains of the given rank, or a lower one
+    that the seconds allow (20 where neither is given); `weights` turn
     averages over q into averages over p, `log_z` is an unbiased estimate of Z with `log_z_error`,
     and `share` says how close q is to p. `pt`: snapshots of tempering, of equal weight, neighbours
     correlated, and of unknown `log_q` (NaN). `auto` takes the first that fits; a rank asks for
@@ -51,7 +56,7 @@ def sample(
         raise IcgiError(f"{n} samples asked for; ask for at least one")
     if engine not in ("auto", "exact", "ttve", "pt"):
         raise IcgiError(f"samples are drawn by exact, ttve or pt, not by {engine!r}")
-    budget, rng = budget or Budget(), generator(seed)
+    budget, rng = budget_of(budget), generator(seed)
     findings = resolve(model, evidence, likelihood, exclude)
     conditioned = condition(enter(model, findings), findings.observed, budget.table_bytes)
     drawn = _drawn(conditioned.model, n, rng, rank, engine, budget)
@@ -77,7 +82,15 @@ def _drawn(
             return Samples(states, log_p - found.log_total, log_p, "exact")
     if engine == "pt":
         return _tempered(model, n, rng, budget)
-    return eliminate(model, n, rng, RANK if rank is None else rank)
+    deadline = budget.deadline()
+    if rank is None and math.isinf(budget.seconds):
+        deadline = Deadline.after(DRAWING)
+    try:
+        return eliminate(model, n, rng, RANK if rank is None else rank, deadline=deadline)
+    except OutOfTimeError as error:
+        raise BudgetError(
+            "the seconds were over before configurations could be drawn; give more, or ask pt"
+        ) from error
 
 
 def _summed(model: FactorGraph, rng: Generator, budget: Budget, patient: bool) -> Kept | None:

@@ -1,6 +1,7 @@
 """A model at many temperatures: p(x) ∝ exp β Σ_f θ_f(x_f), exactly where that fits."""
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +23,14 @@ from icgi.exact.moments import STORES, moments
 from icgi.exact.pfaffian import Pfaffian
 from icgi.exact.tree import plan
 from icgi.extras import require_extra
-from icgi.inference import Budget, Status
+from icgi.inference import Budget, Status, budget_of
 from icgi.lookup import chosen_variables
 from icgi.model.condition import condition, resolve_evidence
 from icgi.model.graph import FactorGraph, FloatArray, IntArray, assembled, real_array
 from icgi.model.ising import as_ising
 from icgi.randomness import generator
 from icgi.sampling.thermal import Thermal, scanned
+from icgi.wording import aligned
 
 How = Literal["auto", "exact", "pfaffian", "pt"]
 PATIENCE = 60.0  # seconds that exact answers may be forecast to take, where no time is named
@@ -85,8 +87,22 @@ class Scan:
         except OSError as error:
             raise IcgiError(f"cannot write {path}: {error.strerror}") from error
 
-    def plot(self, path: str | Path) -> None:
-        """Draw energy, specific heat, entropy per variable and the order parameters over β."""
+    def rows(self) -> list[list[str]]:
+        """Cells of the table: names first, then a row for every β; `1.234(5)` has its error."""
+        names = list(self.values)
+        return [["beta", *(name.replace("_", " ") for name in names)]] + [
+            [f"{beta:g}", *(with_error(self.values[k][t], self.errors[k][t]) for k in names)]
+            for t, beta in enumerate(self.betas.tolist())
+        ]
+
+    def __repr__(self) -> str:
+        return f"{aligned(self.rows())}\n{self.how}: {self.status.value}; {self.seconds:.3g} s"
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw energy, specific heat, entropy per variable and the order parameters over β.
+
+        Returns the figure of matplotlib, which a notebook shows; a path gets it as a file.
+        """
         require_extra("matplotlib", "plot", "a plot")
         from matplotlib.figure import Figure
 
@@ -105,10 +121,22 @@ class Scan:
             axis.set_title(f"{words} per variable" if name in per else words, fontsize="medium")
         for axis in axes[len(shown) :]:
             axis.set_axis_off()
-        try:
-            figure.savefig(path, dpi=150)
-        except (OSError, ValueError) as error:
-            raise IcgiError(f"cannot draw {path}: {error}") from error
+        if path is not None:
+            try:
+                figure.savefig(path, dpi=150)
+            except (OSError, ValueError) as error:
+                raise IcgiError(f"cannot draw {path}: {error}") from error
+        return figure
+
+
+def with_error(value: float, error: float) -> str:
+    """`1.234(5)`: the error is that of the last digits; exact values without, a dash for NaN."""
+    if not math.isfinite(value):
+        return "–"
+    if not error > 0:
+        return f"{value:.6g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f}({round(error * 10**digits)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +178,7 @@ def scan(
     """
     if engine not in ("auto", "exact", "pfaffian", "pt"):
         raise IcgiError(f"a scan is made by exact, pfaffian or pt, not by {engine!r}")
-    began, budget, rng = clock.now(), budget or Budget(), generator(seed)
+    began, budget, rng = clock.now(), budget_of(budget), generator(seed)
     deadline = budget.deadline()
     chosen = tuple(_pair(model, pair) for pair in pairs)
     conditioned = condition(model, resolve_evidence(model, evidence), budget.table_bytes)

@@ -24,6 +24,7 @@ from icgi.wording import shown, some
 
 MOST = 5000  # variables listed; a browser shows this many at once
 _MOST_STATES = 8
+_NAMED = 4  # states of a set that are named
 _MARKS = {"exact": "✓", "good": "●", "doubtful": "?", "unknown": "○", "observed": "◆"}
 _MARK_WORDS = {
     "exact": "exact up to rounding", "good": "small estimated error",
@@ -36,14 +37,14 @@ body { margin: 0; } main.icgi { max-width: 70em; margin: 0 auto; padding: 1em; }
 .icgi dl { display: grid; grid-template-columns: max-content 1fr; gap: .2em 1em; margin: .6em 0; }
 .icgi dt { color: var(--dim); } .icgi dd { margin: 0; }
 .icgi code { font-size: 13px; background: var(--soft); padding: .1em .3em; }
-.icgi figure { display: inline-block; vertical-align: top; margin: 0 2em 1em 0; width: 22em;
+.icgi figure { display: inline-block; vertical-align: top; margin: .8em 1.2em 1em 0; width: 21em;
   max-width: 100%; }
 .icgi figure svg { width: 100%; } .icgi figure svg text { font-size: 12px; text-anchor: start; }
 .icgi figure svg text.end { text-anchor: end; } .icgi .discarded { fill: var(--bar); }
 .icgi .frame { fill: none; stroke: var(--line); } .icgi .points { fill: var(--bar); opacity: .5; }
 .icgi figure .edge { stroke-width: 1; } .icgi .pair { display: grid; gap: 1.5em;
   grid-template-columns: repeat(2, minmax(0, 1fr)); } .icgi .scroll { overflow-x: auto; }
-.icgi td.number { text-align: right; font-variant-numeric: tabular-nums; }
+.icgi td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 @media (max-width: 52em) { .icgi .pair { grid-template-columns: 1fr; }
   .icgi dl { grid-template-columns: 1fr; } .icgi dd { margin-bottom: .4em; } }
 @media print { main.icgi { padding: 0; } .icgi section { break-inside: auto; }
@@ -216,13 +217,14 @@ def _pictures(found: Mapping[str, Any]) -> str:
 def _legend(found: Mapping[str, Any]) -> str:
     used = {row["trust"] for row in found["marginals"]}
     marks = "".join(
-        f'<span><b class="mark {kind}">{_MARKS[kind]}</b> {words} </span>'
+        f'<span class=key><b class="mark {kind}">{_MARKS[kind]}</b> {words} </span>'
         for kind, words in _MARK_WORDS.items()
         if kind in used
     )
     level = f"{100 * found['level']:g}"
+    whose = "calibrated band" if found.get("calibrated") else "band by the engine's own estimate"
     band = (
-        f" Outlined strip: {level} % band of the engine's error."
+        f" Outlined strip: {level} % {whose}."
         if any("low" in row for row in found["marginals"])
         else ""
     )
@@ -249,7 +251,9 @@ def _row(row: Mapping[str, Any], level: float) -> str:
     kind = row["trust"]
     facts = "observed" if row["observed"] else f"{row['entropy']:.4f} bits"
     if row.get("set") and not row["observed"]:
-        facts += f" · {100 * level:g} % set: {escape(', '.join(row['set']))}"
+        named = f"{len(row['set'])} of {len(p)} states"
+        named = ", ".join(row["set"]) if len(row["set"]) <= _NAMED else named
+        facts += f" · {100 * level:g} % set: {escape(named)}"
     return (
         f"<article class=variable><header><span class=name>{escape(row['variable'])}</span>"
         f'<span class="mark {kind}" title="{_MARK_WORDS[kind]}">{_MARKS[kind]}</span>'

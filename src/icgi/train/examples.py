@@ -1,19 +1,19 @@
 """Labelled models as a network is trained on them, drawn from mixtures or read from a set.
 
 What was drawn and labelled once is kept in the cache folder under a hash of how it was made, so
-that the seeds of a network, and all networks on equal terms, share it.
+that the seeds of a network, and all networks on equal terms, share it. Drawing and labelling are
+jobs of the map (`data/jobs`); an interrupted run goes on with what it had finished.
 """
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+import io
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -21,13 +21,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from icgi.data.families import FAMILIES, read_parameters
+from icgi.data.jobs.job import NOTHING, Job, Question
+from icgi.data.jobs.manifest import Manifest, whole
+from icgi.data.jobs.run import Executor, Serial, arriving, run_jobs
 from icgi.errors import EvidenceError, IcgiError, UnsupportedModelError
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph
 from icgi.neural.batch import Batch, Factors, Prepared, collate, joined, prepared
 from icgi.neural.possible import possible_states
 from icgi.train.kinds import Limits
-from icgi.train.labels import Known, label, label_spins
+from icgi.train.labels import WORK, Known, label, label_spins
 from icgi.train.mixture import ON_CPU, draw
 from icgi.wording import did_you_mean
 
@@ -72,25 +75,14 @@ class Examples:
         return Examples(*(getattr(self, f.name).to(device) for f in fields(self)))
 
 
-@contextmanager
-def workers(count: int) -> Iterator[Executor | None]:
-    """Pool of so many processes; none for one, and the caller does the work itself."""
-    if count <= 1:
-        yield None
-        return
-    # spawned, not forked: the parent may hold a CUDA context already
-    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
-        yield pool
-
-
 def made(
     recipe: Recipe,
     pairwise: bool = False,
-    pool: Executor | None = None,
+    executor: Executor | None = None,
     device: torch.device | str = "cpu",
     cache: Path | None = None,
 ) -> Examples:
-    """Draw and label a set, or read it where it was made before; the same for any pool.
+    """Draw and label a set, or read it where it was made before; the same for any executor.
 
     Parameters
     ----------
@@ -99,30 +91,65 @@ def made(
     device
         Where labels are made and the set will be.
     cache
-        Folder to keep sets in; none are kept if absent.
+        Folder to keep sets in, and parts of an unfinished one; none are kept if absent.
     """
     pairwise = pairwise and recipe.mixture == "any"  # spins are pairs as they are
     how = "pairs" if pairwise else "factors"
     path = None if cache is None else cache / f"{recipe.digest}-{how}.npz"
     if path is not None and path.exists():
         return read(path).to(device)
-    streams = np.random.SeedSequence(recipe.seed).spawn(-(-recipe.count // CHUNK))
-    counts = [min(CHUNK, recipe.count - CHUNK * c) for c in range(len(streams))]
+    count = -(-recipe.count // CHUNK)
+    kept = [] if path is None else [path.with_suffix(f".{c}.part") for c in range(count)]
     spins = str(device).startswith("cuda") and recipe.mixture not in ON_CPU
-    work = partial(_chunk, recipe, pairwise, not spins)
-    found = _together(list((map if pool is None else pool.map)(work, streams, counts)))
+    settings = {"recipe": recipe, "pairwise": pairwise, "labelled": not spins}
+    found = _together(_chunks(settings, count, executor or Serial(), kept))
     found = found.to(device)
     if spins:
         reference, spread = label_spins(found.batch, recipe.sweeps, recipe.seed)
         found = replace(found, reference=reference, spread=spread)
     if path is not None:
         write(path, found.to("cpu"))
+        for part in kept:
+            part.unlink(missing_ok=True)
     return found
 
 
-def _chunk(
-    recipe: Recipe, pairwise: bool, labelled: bool, stream: np.random.SeedSequence, count: int
-) -> Examples:
+def _chunks(
+    settings: dict[str, Any], count: int, executor: Executor, kept: Sequence[Path]
+) -> list[Examples]:
+    """Chunks 0, 1, … of a set; those in the files are read, the others made and written there."""
+    recipe: Recipe = settings["recipe"]
+    found: dict[int, Examples] = {}
+    for c, path in enumerate(kept):
+        with suppress(OSError, ValueError, zipfile.BadZipFile):  # another run may have removed it
+            found[c] = read(path)
+    todo = []
+    for c in range(count):
+        if c not in found:
+            own = {"number": c, "count": min(CHUNK, recipe.count - CHUNK * c)}
+            job = Job(CHUNK_WORK, NOTHING.digest, {**settings, **own}, recipe.digest)
+            todo.append((job, NOTHING))
+    for results in arriving(todo, executor):
+        for result in results:
+            if not isinstance(result.value, bytes):
+                raise IcgiError(f"models could not be made: {result.record['message']}")
+            c = result.job.settings["number"]
+            if kept:
+                kept[c].parent.mkdir(parents=True, exist_ok=True)
+                with whole(kept[c]) as draft:
+                    draft.write_bytes(result.value)
+            found[c] = read(io.BytesIO(result.value))
+    return [found[c] for c in range(count)]
+
+
+CHUNK_WORK = "icgi.train.examples:chunk"
+
+
+def chunk(
+    question: Question, recipe: Recipe, pairwise: bool, labelled: bool, number: int, count: int
+) -> bytes:
+    """Work of a job: models that one stream draws, in the form of a file."""
+    stream = np.random.SeedSequence(recipe.seed, spawn_key=(number,))
     rng = np.random.default_rng(stream)
     chance = np.random.default_rng(stream.spawn(1)[0])  # of labels alone
     limits = recipe.limits
@@ -138,7 +165,9 @@ def _chunk(
             continue
         known.append(label(model, chance) if labelled else _unknown(model))
         models.append(part)
-    return assembled(models, known, limits.padded, limits.states)
+    file = io.BytesIO()
+    _save(file, assembled(models, known, limits.padded, limits.states))
+    return file.getvalue()
 
 
 def _unknown(model: FactorGraph) -> Known:
@@ -169,7 +198,13 @@ def of_models(models: Sequence[FactorGraph], known: Sequence[Known], pairwise: b
 
 
 def of_sources(
-    sources: Sequence[str], count: int, seed: int, network: Any, say: Callable[[str], None]
+    sources: Sequence[str],
+    count: int,
+    seed: int,
+    network: Any,
+    say: Callable[[str], None],
+    executor: Executor | None = None,
+    cache: Path | None = None,
 ) -> Examples:
     """Examples from a user's own sources: labelled sets (folders), or families with parameters.
 
@@ -181,7 +216,10 @@ def of_sources(
     models: list[FactorGraph] = []
     known: list[Known] = []
     for source in sources:
-        given = _stored(source) if Path(source).is_dir() else _drawn(source, count, rng)
+        if Path(source).is_dir():
+            given = _stored(source)
+        else:
+            given = _drawn(source, count, rng, executor or Serial(), cache)
         taken, why = [], ""
         for model, found in given:
             refusal = refused(network, model)
@@ -241,8 +279,10 @@ def _stored(folder: str) -> list[tuple[FactorGraph, Known]]:
     return found
 
 
-def _drawn(text: str, count: int, rng: np.random.Generator) -> list[tuple[FactorGraph, Known]]:
-    """Models of a family and their labels."""
+def _drawn(
+    text: str, count: int, rng: np.random.Generator, executor: Executor, cache: Path | None
+) -> list[tuple[FactorGraph, Known]]:
+    """Models of a family and their labels, which are kept in the cache as they come."""
     name, _, rest = text.partition(":")
     if name not in FAMILIES:
         near = did_you_mean(name, FAMILIES)
@@ -255,7 +295,23 @@ def _drawn(text: str, count: int, rng: np.random.Generator) -> list[tuple[Factor
         models = [FAMILIES[name].sample(rng, **settings) for _ in range(count)]
     except (ValueError, OverflowError) as error:
         raise IcgiError(f"{text}: no such model: {error}; choose other parameters") from error
-    return [(model, label(model, rng)) for model in models]
+    todo = []
+    for k, model in enumerate(models):
+        question = Question(f"{text} {k}", model)
+        own = {"seed": int(rng.integers(2**62))}
+        todo.append((Job(WORK, question.digest, own, text), question, {"name": question.name}))
+    with ExitStack() as stack:
+        folder = cache or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        manifest = Manifest(folder / f"labels-{digest}.jsonl")
+        run_jobs(todo, manifest, executor, again=True)
+        lines = manifest.finished()
+    found = [lines[job.key] for job, _, _ in todo]
+    for line in found:
+        if "probs" not in line:
+            raise IcgiError(f"{line['name']} has no label: {line['message']}")
+    known = [Known(np.array(line["probs"]), np.array(line["spread"])) for line in found]
+    return list(zip(models, known, strict=True))
 
 
 def _together(parts: Sequence[Examples]) -> Examples:
@@ -265,6 +321,12 @@ def _together(parts: Sequence[Examples]) -> Examples:
 
 def write(path: Path, found: Examples) -> None:
     """Store a set; half-written files never get its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as draft, draft.open("wb") as file:
+        _save(file, found)
+
+
+def _save(file: BinaryIO, found: Examples) -> None:
     arrays: dict[str, NDArray[np.generic]] = {}
     for name in ("states", "unary", "real", "own"):
         arrays[name] = getattr(found.batch, name).numpy()
@@ -273,14 +335,10 @@ def write(path: Path, found: Examples) -> None:
             arrays[f"{name}-{group.arity}"] = getattr(group, name).numpy()
     for name in ("reference", "spread", "asked"):
         arrays[name] = getattr(found, name).numpy()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    with part.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-    part.replace(path)
+    np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def read(path: Path) -> Examples:
+def read(path: Path | BinaryIO) -> Examples:
     """Read a set that `write` stored."""
     with np.load(path) as stored:
         x = {name: torch.from_numpy(stored[name]) for name in stored.files}

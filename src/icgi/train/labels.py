@@ -4,7 +4,7 @@ On a CPU this is `data.labels.label`, model by model. On a CUDA device spins are
 batches, by summing all states of small models and by the tempering kernel.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 
+from icgi.data.jobs.job import Question
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import as_ising
 from icgi.model.ordering import find_order
@@ -43,6 +44,15 @@ def label(model: FactorGraph, rng: Generator) -> Known:
     found = reference(model, Labelling(log2_table=LARGEST_TABLE, seconds=SECONDS), rng)
     spread = np.zeros(model.n_variables) if found.s_hat is None else found.s_hat
     return Known(found.probs, spread)
+
+
+WORK = "icgi.train.labels:labelled"
+
+
+def labelled(question: Question, seed: int) -> dict[str, Any]:
+    """Work of a job: label of a model, from a random stream of its own."""
+    found = label(question.model, np.random.default_rng(seed))
+    return {"status": "done", "probs": found.probs.tolist(), "spread": found.spread.tolist()}
 
 
 @torch.no_grad()

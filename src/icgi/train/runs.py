@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
+from icgi.data.jobs.executors import executor
 from icgi.errors import CheckpointError, IcgiError
 from icgi.kernels import cache_folder
 from icgi.neural.networks import NETWORKS, network_class
 from icgi.neural.weights import load_weights, save_weights
 from icgi.train import evaluate
 from icgi.train.config import TrainConfig, load
-from icgi.train.examples import Examples, Recipe, made, of_sources, workers
+from icgi.train.examples import Examples, Recipe, made, of_sources
 from icgi.train.loop import Report, Result, Tick, run_task
 from icgi.train.parallel import first_process, own_device
 from icgi.train.presets import PRESETS, RATES
@@ -111,23 +112,24 @@ def prepared_task(config: TrainConfig, processes: int, device: str, say: Say) ->
     """Draw and label the training and validation sets, or read them from the cache."""
     pairwise: bool = network_class(config.network).pairwise  # type: ignore[attr-defined]
     cache = cache_folder().parent / "training"
+    place = executor("here" if processes > 1 else "serial", processes)
     if config.sources:
         # one bucket that is left as it was: the stored configuration must say the same again
         config = dataclasses.replace(config, buckets=config.buckets[:1])
         count = min(config.buckets[0].count, MOST_DRAWN)
         network = network_class(config.network)(config.settings)
-        every = of_sources(config.sources, count, config.data_seed, network, say)
+        own = cache if first_process() else None  # a file has one writer
+        every = of_sources(config.sources, count, config.data_seed, network, say, place, own)
         numbers = torch.arange(len(every))
         held = every[numbers[numbers % HELD == 0]].to(device)
         shown = every[numbers[numbers % HELD != 0] if len(every) > 1 else numbers].to(device)
         return Task(config, [shown], [held])
-    with workers(processes) as pool:
-        data = []
-        for k, bucket in enumerate(config.buckets):
-            seed = config.data_seed + k if bucket.seed is None else bucket.seed
-            recipe = Recipe(bucket.mixture, bucket.limits, bucket.count, seed)
-            data.append(made(recipe, pairwise, pool, device, cache))
-            say(f"{bucket.count} models of {bucket.mixture!r} labelled")
+    data = []
+    for k, bucket in enumerate(config.buckets):
+        seed = config.data_seed + k if bucket.seed is None else bucket.seed
+        recipe = Recipe(bucket.mixture, bucket.limits, bucket.count, seed)
+        data.append(made(recipe, pairwise, place, device, cache))
+        say(f"{bucket.count} models of {bucket.mixture!r} labelled")
     held_out: dict[str, Examples] = {}
     kinds = {b.mixture if b.mixture in evaluate.HELD_OUT else "wide" for b in config.buckets}
     for mixture in sorted(kinds):

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from icgi.web.limits import UPLOADS, Limits, predicted_bytes, too_large
 from icgi.web.payload import ENGINE_WORDS
 from icgi.web.store import FAILED, Job, Store
 
+_LOG = logging.getLogger("uvicorn.error")
 _FILES = {path.name: path for path in sorted(STATIC.glob("*.*"))}
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 _HEARTBEAT = 15.0  # seconds after which a silent event stream says that it is alive
@@ -128,11 +130,14 @@ def _life(served: Sequence[Served], path: Path, limits: Limits) -> Any:
 
 async def _read_served(service: _Service) -> None:
     """Read the models of the command line, one after the other."""
+    service.store.none_served()
     idents = [model_id(model.suffix, model.content) for model in service.served]
     for ident, model in zip(idents, service.served, strict=True):
         service.store.add_model(ident, model.name, model.suffix, model.content, served=True)
     for ident, model in zip(idents, service.served, strict=True):
-        await service.read(ident, model.name, len(model.content), urgent=True)
+        job = await service.read(ident, model.name, len(model.content), urgent=True)
+        if job.error is not None:
+            _LOG.error("%s cannot be served: %s", model.name, job.error["message"])
 
 
 def model_id(suffix: str, content: bytes) -> str:

@@ -12,7 +12,8 @@ from icgi.model.graph import FactorGraph, variable_name
 WHOLE = 300  # variables up to which the whole graph is drawn
 AROUND = 40  # variables of a neighbourhood
 _MOST_EDGES = 3000
-_CAREFUL = 60  # variables up to which distances on the page follow those in the graph
+_CAREFUL = 60  # variables up to which distances follow those in the graph, and names are drawn
+_ROUNDS = 300
 
 
 def interactions(model: FactorGraph) -> dict[int, set[int]]:
@@ -39,6 +40,8 @@ def graph(model: FactorGraph, around: int | None = None) -> dict[str, Any]:
     inside = set(chosen)
     edges = sorted({(min(i, j), max(i, j)) for i in chosen for j in near[i] & inside})
     places = _places(chosen, edges)
+    if len(chosen) <= _CAREFUL:
+        places = _apart(places, [variable_name(model, i) for i in chosen])
     number = {i: k for k, i in enumerate(chosen)}
     return {
         "around": None if around is None else variable_name(model, around),
@@ -99,6 +102,29 @@ def _part(part: Any) -> dict[int, np.ndarray]:
     flat = np.ptp(at, axis=0) < 1e-9
     at = np.where(flat, 0.5, (at - low) / span)
     return dict(zip(nodes, at, strict=True))
+
+
+def _apart(places: list[tuple[float, float]], names: list[str]) -> list[tuple[float, float]]:
+    """Places pushed apart until no disc or name covers another, as far as there is room."""
+    few = len(names) <= 25  # as in graph.js: sizes of letters and discs, in units of the drawing
+    letter, most, radius = (1.8, 14, 3.2) if few else (1.3, 8, 14 / np.sqrt(len(names)))
+    half = np.array([max(letter * min(len(name), most), 2 * radius) / 2 + 0.5 for name in names])
+    room = np.stack([half[:, None] + half, np.full((len(half),) * 2, 2 * radius + 2 * letter)]) / 88
+    at = np.array(places).T  # 2 n
+    same = np.eye(len(names), dtype=bool)
+    for _ in range(_ROUNDS):
+        away = at[:, :, None] - at[:, None, :]
+        missing = np.where(same, 0.0, room - np.abs(away)).clip(0)  # 2 n n
+        covered = (missing > 0).all(0)
+        if not covered.any():
+            break
+        shorter = np.argmin(missing / room, axis=0) == np.arange(2)[:, None, None]
+        aside = np.where(
+            away != 0, np.sign(away), np.sign(np.subtract.outer(*[range(len(half))] * 2))
+        )
+        push = np.where(covered & shorter, 0.25 * missing * aside, 0.0).sum(2)
+        at = (at + push).clip(0, 1)
+    return [(float(x), float(y)) for x, y in at.T]
 
 
 def _boxes(sizes: list[int]) -> list[np.ndarray]:

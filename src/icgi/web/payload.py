@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from icgi.answer import Answer
+from icgi.calibration import sentences
 from icgi.engines import ENGINES
 from icgi.inference import Status
 from icgi.model.graph import FactorGraph, FloatArray, state_names, variable_name
@@ -77,13 +78,15 @@ def with_readings(
     half = NormalDist().inv_cdf((1 + level) / 2)
     rows = [_row(row, i, observed, status, half, band) for i, row in enumerate(found["marginals"])]
     banded = any("low" in row for row in rows)
+    promise = found.get("guarantee") if isinstance(found.get("guarantee"), dict) else None
     return {
         **found,
         "level": level,
         "engine_name": engine_name(found.get("engine") or ""),
         "engine_words": engine_words(found.get("engine") or ""),
-        "guarantee": guarantee(status, level, banded),
-        "promise": found.get("guarantee") if isinstance(found.get("guarantee"), dict) else None,
+        "guarantee": guarantee(status, level, banded, promise),
+        "promise": promise,
+        "calibrated": _calibrated(promise),
         "marginals": rows,
     }
 
@@ -143,12 +146,25 @@ def engine_words(text: str) -> str:
     return ENGINE_WORDS.get(engine_name(text), "of an unknown engine")
 
 
-def guarantee(status: Status | None, level: float, banded: bool) -> str:
-    """What an answer promises, in one sentence."""
+def _calibrated(promise: Mapping[str, Any] | None) -> bool:
+    """Whether bands are those of a calibration, and not the engine's own."""
+    return promise is not None and promise.get("kind") in ("groups", "weighted")
+
+
+def guarantee(
+    status: Status | None,
+    level: float,
+    banded: bool,
+    promise: Mapping[str, Any] | None = None,
+) -> str:
+    """What an answer promises, in one sentence; `promise` is what a calibration says of it."""
     if status is Status.EXACT:
         return "Every probability is exact up to rounding."
     if status is Status.DIVERGED:
         return "The engine's own checks failed, so these numbers promise nothing."
+    if promise is not None and _calibrated(promise):
+        bands = next((s for s in promise["sentences"] if s.startswith("Bands: ")), "")
+        return sentences.CALIBRATED.format(promise=bands.removeprefix("Bands: "))
     if banded:
         return (
             f"The {100 * level:g} % bands are the engine's own estimate of its error, "

@@ -97,11 +97,16 @@ class Store:
 
     # models
 
+    def none_served(self) -> None:
+        """Models given to an earlier service are from now on as if a client had left them."""
+        self._db.execute("UPDATE models SET served = 0")
+
     def add_model(self, ident: str, name: str, suffix: str, content: bytes, served: bool) -> None:
         """Keep a model; one that is there already gets the new name."""
         self._db.execute(
             "INSERT INTO models VALUES (?, ?, ?, ?, NULL, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-            "name = excluded.name, served = max(served, excluded.served)",
+            "name = excluded.name, served = max(served, excluded.served), created = CASE "
+            "WHEN excluded.served THEN excluded.created ELSE created END",
             (ident, name, suffix, content, int(served), time.time()),
         )
 

@@ -113,10 +113,10 @@ TABLE = Table(
         "small": Scale(
             partial(_cases, *_PAPER, 2, 4, few_large=1),
             _rows(*_PAPER, _CHAINS),
-            seconds=(3.0,),
+            seconds=(5.0,),
             seeds=SEEDS[:2],
             references=References(
-                20_000, 180.0, ("pa",), 10.0,
+                20_000, 180.0, ("ttve", "pa"), 20.0,
                 device=Device(300_000, 10.0, 32, _PATIENCE),
             ),
             memory=2**33,

@@ -1,30 +1,31 @@
 """A job is one piece of work on one question, named by everything its result depends on."""
 
 import hashlib
-import importlib
 import json
 import math
 import os
 import pickle
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import groupby
+from importlib import import_module
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from icgi import __version__, clock
-from icgi.answer import model_digest, table_bytes
+from icgi.answer import model_digest
 from icgi.errors import BudgetError, IcgiError
 from icgi.model.condition import Evidence
-from icgi.model.graph import FactorGraph, FloatArray, assembled
+from icgi.model.graph import FactorGraph, Flat, FloatArray, assembled, flattened
 
 _SHAPE = attrgetter("shape")
+UNPACKED = 16  # questions, or jobs on them, that are unpacked together
 SHARED = 0.02  # seconds for which jobs share what the system says about memory
 REFUSED, FAILED = "refused", "failed"
 """Statuses of jobs without an answer: the question was wrong for the work, or the work broke."""
@@ -47,30 +48,48 @@ class Question:
         return _hash(model_digest(self.model), observed)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State with all tables in a row of bytes, and how many next to each other have a shape."""
+        """State with all tables in a row of bytes, and how many next to each other have a shape.
+
+        The row and its offsets travel, too: engines that need them would make them for each answer.
+        """
         state, model = dict(self.__dict__), self.model
-        tables = model.log_tables
-        runs = [(shape, len(list(run))) for shape, run in groupby(map(_SHAPE, tables))]
-        cards, flat = model.cards.astype("<i8").tobytes(), table_bytes(tables)
-        state["model"] = cards, model.scopes, flat, runs, model.names, model.states
+        flat = model.flat or flattened(model.scopes, model.log_tables)
+        runs = [(shape, len(list(run))) for shape, run in groupby(map(_SHAPE, model.log_tables))]
+        whole = (model.cards, flat.scope_start, flat.scope, flat.table_start)
+        numbers = [each.astype("<i8", copy=False).tobytes() for each in whole]
+        entries = flat.values.astype("<f8", copy=False).tobytes()
+        state["model"] = numbers, entries, runs, model.names, model.states
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Put the model together again, the tables of a run at once."""
-        cards, scopes, entries, runs, names, states = state["model"]
-        flat = np.frombuffer(entries, "<f8")  # cannot be written to, as no table can
+        """Put the model together again, scopes and tables of a run at once."""
+        numbers, entries, runs, names, states = state["model"]
+        cards, scope_start, scope, table_start = (np.frombuffer(each, "<i8") for each in numbers)
+        values = np.frombuffer(entries, "<f8")  # cannot be written to, as no table can
+        variables = iter(scope.tolist())
+        scopes: list[tuple[int, ...]] = []
         tables: list[FloatArray] = []
         at = 0
         for shape, count in runs:
             end = at + count * math.prod(shape)
-            many = flat[at:end].reshape(count, *shape)
+            many = values[at:end].reshape(count, *shape)
             tables += list(many) if shape else [many[k : k + 1].reshape(()) for k in range(count)]
+            scopes += (
+                islice(zip(*[variables] * len(shape), strict=False), count)
+                if shape
+                else [()] * count
+            )
             at = end
-        model = assembled(np.frombuffer(cards, "<i8"), scopes, tuple(tables), names, states)
+        flat = Flat(scope_start, scope, table_start, values)
+        model = assembled(cards, tuple(scopes), tuple(tables), names, states, flat)
         self.__dict__.update({**state, "model": model})
 
 
-@dataclass(frozen=True, slots=True)
+NOTHING = Question("nothing", FactorGraph(np.zeros(0, np.int64), (), ()))
+"""Question of jobs whose settings say what they are about, such as models to draw."""
+
+
+@dataclass(frozen=True)
 class Job:
     """Work on one question: a function of a module, called with the question and settings.
 
@@ -84,13 +103,13 @@ class Job:
     group: str = ""
     version: str = __version__
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Digest of the question, the work, its settings (engine, budget, seed) and the version."""
         return _hash(self.question, self.work, dict(self.settings), self.version)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as arguments: a dataclass with slots would list its fields for every job."""
+        """Travel as arguments, without the key: workers do not need it."""
         return Job, (self.work, self.question, self.settings, self.group, self.version)
 
 
@@ -113,9 +132,10 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A bundle on its way: questions are unpacked one by one, when their jobs begin.
+    """A bundle on its way: a few questions are unpacked at a time, when their jobs begin.
 
-    Hundreds of models at once would need fresh memory, which takes longer than unpacking does.
+    Hundreds of models at once would need fresh memory, which takes longer than unpacking does; one
+    by one, each would find the processor's caches full of the answer before.
     """
 
     jobs: tuple[Job, ...]
@@ -123,12 +143,13 @@ class Parcel:
 
     def results(self) -> Iterator["Result"]:
         """Do all jobs here, one after the other."""
-        digest, question, memory = "", None, Memory()
-        for job in self.jobs:
-            if job.question != digest:
-                digest, question = job.question, pickle.loads(self.questions[job.question])
-            assert question is not None
-            yield perform(job, question, memory)
+        memory = Memory()
+        for k in range(0, len(self.jobs), UNPACKED):
+            some = self.jobs[k : k + UNPACKED]
+            packed = {job.question: self.questions[job.question] for job in some}
+            questions = {digest: pickle.loads(each) for digest, each in packed.items()}
+            for job in some:
+                yield perform(job, questions[job.question], memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +194,7 @@ def perform(job: Job, question: Question, memory: Memory | None = None) -> Resul
     began = clock.now()
     value: Any = None
     try:
-        module, _, name = job.work.partition(":")
-        value = getattr(importlib.import_module(module), name)(question, **job.settings)
+        value = _function(job.work)(question, **job.settings)
         record = dict(value) if isinstance(value, Mapping) else {"status": "done"}
     except (IcgiError, MemoryError) as refusal:
         text = str(refusal) or "the machine has not enough memory for this"
@@ -185,6 +205,13 @@ def perform(job: Job, question: Question, memory: Memory | None = None) -> Resul
     record.setdefault("seconds", clock.now() - began)
     record["memory"] = memory.end()
     return Result(job, record, None if isinstance(value, Mapping) else value)
+
+
+def _function(work: str) -> Callable[..., Any]:
+    """Function `module:name`; looked up each time, so that tests may put another in its place."""
+    module, _, name = work.partition(":")
+    found: Callable[..., Any] = getattr(sys.modules.get(module) or import_module(module), name)
+    return found
 
 
 def _hash(*parts: object) -> str:

@@ -50,18 +50,7 @@ class Manifest:
         if not text:
             return
         try:
-            with self.path.open("ab", buffering=0) as file:
-                before = file.seek(0, os.SEEK_END)
-                try:
-                    if before and not _ends(self.path):
-                        text = b"\n" + text
-                    while text:
-                        text = text[file.write(text) :]
-                    os.fsync(file.fileno())
-                except OSError:
-                    with suppress(OSError):
-                        os.ftruncate(file.fileno(), before)
-                    raise
+            append_lines(self.path, text)
         except OSError as error:
             raise IcgiError(
                 f"{self.path} could not be written to ({error.strerror}); all earlier lines are "
@@ -75,6 +64,22 @@ class Manifest:
             return b""
         except OSError as error:
             raise ModelFormatError(f"{self.path} cannot be read ({error.strerror})") from error
+
+
+def append_lines(path: Path, text: bytes) -> None:
+    """Add lines behind whole ones; they are on the disk after this, or the file is as it was."""
+    with path.open("ab", buffering=0) as file:  # closing a buffer would try once more
+        before = file.seek(0, os.SEEK_END)
+        try:
+            if before and not _ends(path):
+                text = b"\n" + text
+            while text:
+                text = text[file.write(text) :]
+            os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(file.fileno(), before)
+            raise
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import select
 import signal
 import threading
@@ -40,20 +41,9 @@ class Processes:
         deaths: dict[str, int] = {}
         running, self.spare[:] = [w for w in self.spare if w.process.is_alive()], []
         complete = False
-
-        def next_bundle() -> Bundle | None:
-            return waiting.popleft() if waiting else next(bundles, None)
-
         try:
             while True:
-                for worker in running:
-                    if worker.wants_more and (bundle := next_bundle()) is not None:
-                        worker.give(bundle)
-                while len(running) < (self.workers or processors()):
-                    if (bundle := next_bundle()) is None:
-                        break
-                    running.append(_Worker.start())
-                    running[-1].give(bundle)
+                self._hand_out(running, waiting, bundles)
                 busy = {worker.pipe: worker for worker in running if worker.left}
                 if not busy:
                     complete = True
@@ -64,11 +54,8 @@ class Processes:
                 arrived: list[Result] = []
                 for worker in ready:
                     try:
-                        while worker.left and worker.has_more():
-                            if worker.ready:
-                                arrived.append(worker.take())
-                            else:
-                                worker.ready = worker.pipe.recv()
+                        for result in worker.arrived():  # what comes before an end is kept
+                            arrived.append(result)
                     except (EOFError, OSError):
                         running.remove(worker)
                         code = worker.end()
@@ -85,6 +72,23 @@ class Processes:
                 worker.pipe.close()
             for worker in running:
                 worker.end()
+
+    def _hand_out(
+        self, running: list["_Worker"], waiting: deque[Bundle], bundles: Iterator[Bundle]
+    ) -> None:
+        """Give work to all who want more, and to new workers while there are too few."""
+
+        def next_bundle() -> Bundle | None:
+            return waiting.popleft() if waiting else next(bundles, None)
+
+        for worker in running:
+            if worker.wants_more and (bundle := next_bundle()) is not None:
+                worker.give(bundle)
+        while len(running) < (self.workers or processors()):
+            if (bundle := next_bundle()) is None:
+                break
+            running.append(_Worker.start())
+            running[-1].give(bundle)
 
 
 @dataclass(slots=True)
@@ -129,9 +133,14 @@ class _Worker:
         with suppress(OSError):  # it is dead; the pipe says so when it is read
             self.pipe.send(bundle.packed())
 
-    def take(self) -> Result:
-        record, value = self.pipe.recv()
-        return Result(self.left.popleft()[0], record, value)
+    def arrived(self) -> Iterator[Result]:
+        """Results that are in the pipe; ends with an error where the process has ended."""
+        while self.left and self.has_more():
+            if self.ready:
+                record, value = pickle.loads(self.pipe.recv_bytes())
+                yield Result(self.left.popleft()[0], record, value)
+            else:
+                self.ready = self.pipe.recv()
 
     def end(self) -> int | None:
         """End the process, if it has not ended by itself; returns its exit code."""
@@ -199,5 +208,6 @@ def _work(pipe: Connection) -> None:
         pipe.send(True)  # whatever ends it from here on is due to a job
     while True:
         for result in parcels.get().results():
+            text = pickle.dumps((result.record, result.value), -1)
             with suppress(OSError):
-                pipe.send((result.record, result.value))
+                pipe.send_bytes(text)

@@ -27,7 +27,7 @@ class Ray:
         if ours:
             try:
                 ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
-            except (ConnectionError, RuntimeError) as error:
+            except (ConnectionError, RuntimeError, ValueError) as error:
                 raise IcgiError(
                     f"no Ray cluster answers at {self.address} ({error}); start one, or leave the "
                     "address out"

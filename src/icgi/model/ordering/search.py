@@ -70,6 +70,7 @@ def find_order(
     seconds: float = 10.0,
     restarts: int = 1_000_000,
     hopeless: float = math.inf,
+    work: float = math.inf,
 ) -> Order:
     """Order of least total table entries, by a search in proportion to that total.
 
@@ -84,14 +85,18 @@ def find_order(
         Most random eliminations to try, of the whole model or of a part; 0: greedy rules only.
     hopeless
         log₂ of the total entries above which greedy rules are enough, too.
+    work
+        Most seconds of counted work, besides: unlike the clock they are the same on busy machines.
     """
     seed = kernel_seed(rng)
+    # Half of what the clock allows, so that on a busy machine, too, it seldom decides.
+    work = min(work, seconds / 2)
     with Deadline.after(max(seconds, _LEAST_SECONDS)).flag() as stop:
         with brief(20.0 * model.n_variables**2):
             remainder = remainder_of(model, forced=True)
-            found = _greedy_search(remainder, seconds, stop)
+            found = _greedy_search(remainder, work, stop)
         if restarts > 0 and _TINY < found.total <= hopeless and not remainder.complete:
-            found = _random_search(remainder, found, seed, seconds, restarts, stop)
+            found = _random_search(remainder, found, seed, work, restarts, stop)
     with brief(20.0 * model.n_variables**2):
         whole = _whole(model, remainder, found.order, found.name)
     return whole if found.finished else replace(whole, finished=False)
@@ -165,7 +170,7 @@ def _costed(
     return Order(order, width, table, entries, messages, heuristic)
 
 
-def _greedy_search(remainder: Remainder, seconds: float, stop: Stop) -> _Found:
+def _greedy_search(remainder: Remainder, work: float, stop: Stop) -> _Found:
     """Best of the deterministic orders; the total of one ends a worse one early."""
     best = _Found(np.arange(remainder.size), np.inf if remainder.size else -np.inf, "forced")
     if not remainder.size:
@@ -186,7 +191,7 @@ def _greedy_search(remainder: Remainder, seconds: float, stop: Stop) -> _Found:
             order = cuthill_mckee(remainder)
             total = _total(remainder, order)
         else:
-            most = max(_allowed(remainder, best.total, seconds), 1e7 + 2e3 * remainder.size)
+            most = max(_allowed(remainder, best.total, work), 1e7 + 2e3 * remainder.size)
             most = most if best.total < np.inf else np.inf
             order, total = _greedy(
                 remainder, name, np.zeros(remainder.size), best.total, most, stop
@@ -199,7 +204,7 @@ def _greedy_search(remainder: Remainder, seconds: float, stop: Stop) -> _Found:
 
 
 def _random_search(
-    remainder: Remainder, best: _Found, seed: int, seconds: float, runs: int, stop: Stop
+    remainder: Remainder, best: _Found, seed: int, allowed: float, runs: int, stop: Stop
 ) -> _Found:
     """Random greedy orders, then pieces of the best one anew, until the allowed work is done."""
     graph = (remainder.start, remainder.neighbour, remainder.logs, remainder.mixed)
@@ -207,7 +212,7 @@ def _random_search(
     work = idle = 0.0
     first = best.total
     while remainder.size <= _BITSET_LIMIT and runs > 0 and not stop[0]:
-        left = _RESTART_SHARE * _allowed(remainder, best.total, seconds) - work
+        left = _RESTART_SHARE * _allowed(remainder, best.total, allowed) - work
         wait = _RESTART_SHARE * _patience(remainder, first, best.total) - idle
         if min(left, wait) <= 0:
             break
@@ -228,7 +233,7 @@ def _random_search(
         return best
     idle = 0.0
     while runs > 0 and not stop[0]:
-        most = _allowed(remainder, best.total, seconds)
+        most = _allowed(remainder, best.total, allowed)
         wait = _patience(remainder, first, best.total) - idle
         if work >= most or wait <= 0:
             break
@@ -264,11 +269,10 @@ def _predicted(remainder: Remainder, total: float) -> float:
 
 
 def _allowed(remainder: Remainder, total: float, seconds: float) -> float:
-    """Work that a search may spend when exact inference needs 2^total entries."""
+    """Work that a search of so many seconds may spend when inference needs 2^total entries."""
     predicted = _predicted(remainder, total)
     patience = _MOST_SECONDS * math.exp2(min(0.0, (64.0 - total) / 16.0))  # hope fades
-    # Half of what the clock allows, so that on a busy machine, too, it seldom decides.
-    return _WORK_PER_SECOND * min(predicted, seconds / 2, patience)
+    return _WORK_PER_SECOND * min(predicted, seconds, patience)
 
 
 def _total(remainder: Remainder, order: IntArray) -> float:

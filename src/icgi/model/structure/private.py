@@ -46,20 +46,7 @@ class Remainder:
 def find_remainder(model: FactorGraph, deadline: Deadline | None = None) -> Remainder | None:
     """Sum out private variables until none is left; None when the time is over."""
     within = deadline or Deadline()
-    tables: dict[Scope, FloatArray] = {}
-    unary = [np.zeros(card) for card in model.cards.tolist()]
-    constant = 0.0
-    for scope, table in zip(model.scopes, model.log_tables, strict=True):
-        if len(scope) == 0:
-            constant += float(table)
-        elif len(scope) == 1:
-            unary[scope[0]] = unary[scope[0]] + table
-        else:
-            order = sorted(range(len(scope)), key=scope.__getitem__)
-            ascending = tuple([scope[a] for a in order])
-            moved = table if ascending == scope else table.transpose(order)
-            known = tables.get(ascending)
-            tables[ascending] = moved if known is None else known + moved
+    tables, unary, constant = _together(model)
     holders: list[set[Scope]] = [set() for _ in unary]
     for scope in tables:
         for i in scope:
@@ -104,6 +91,25 @@ def find_remainder(model: FactorGraph, deadline: Deadline | None = None) -> Rema
             tables[scope] = table - top
             constant += top
     return Remainder(tables, constant, tuple(steps))
+
+
+def _together(model: FactorGraph) -> tuple[dict[Scope, FloatArray], list[FloatArray], float]:
+    """One table for each set of variables, in ascending order; one for each variable; the rest."""
+    tables: dict[Scope, FloatArray] = {}
+    unary = [np.zeros(card) for card in model.cards.tolist()]
+    constant = 0.0
+    for scope, table in zip(model.scopes, model.log_tables, strict=True):
+        if len(scope) == 0:
+            constant += float(table)
+        elif len(scope) == 1:
+            unary[scope[0]] = unary[scope[0]] + table
+        else:
+            order = sorted(range(len(scope)), key=scope.__getitem__)
+            ascending = tuple([scope[a] for a in order])
+            moved = table if ascending == scope else table.transpose(order)
+            known = tables.get(ascending)
+            tables[ascending] = moved if known is None else known + moved
+    return tables, unary, constant
 
 
 def _summed(table: FloatArray) -> tuple[FloatArray, FloatArray]:

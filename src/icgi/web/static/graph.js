@@ -49,19 +49,25 @@ export class GraphPanel {
     this.host = host;
     this.select = select;
     this.rows = new Map();
-    this.near = el("button", { "aria-pressed": "true", onclick: () => this.toggle() },
-      "Around the selected");
+    this.near = el("button", { onclick: () => this.toggle() }, "Around the selected");
     this.words = el("p", { class: "dim" });
     this.body = el("div", { class: "drawing" });
     this.element = el("section", { class: "panel graph", "aria-label": "Graph" },
       el("div", { class: "tools" }, this.near), this.body, this.words);
     this.around = host.model.variables.length > 60;
-    this.near.setAttribute("aria-pressed", String(this.around));
+    this.press();
+  }
+
+  // Nothing can be drawn around a variable before one is selected.
+  press() {
+    this.near.disabled = !this.selected;
+    this.near.title = this.selected ? "" : "Select a variable first";
+    this.near.setAttribute("aria-pressed", String(this.around && Boolean(this.selected)));
   }
 
   toggle() {
     this.around = !this.around;
-    this.near.setAttribute("aria-pressed", String(this.around));
+    this.press();
     this.load();
   }
 
@@ -85,6 +91,7 @@ export class GraphPanel {
 
   choose(name) {
     this.selected = name;
+    this.press();
     if (this.around || !this.found) this.load();
     else this.draw();
   }
@@ -109,7 +116,7 @@ export class GraphPanel {
       if (node) node.focus();
     }
     const total = this.host.model.variables.length;
-    this.words.textContent = (complete ? "" : `${nodes.length} of ${total} variables; `) +
-      "darker: less certain. Two variables are joined where they share a factor.";
+    this.words.textContent = (complete ? "" : `${nodes.length} of ${total} variables. `) +
+      "Darker: less certain. Two variables are joined where they share a factor.";
   }
 }

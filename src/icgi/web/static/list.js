@@ -4,6 +4,7 @@ import { el, percent, small } from "./dom.js";
 
 const AT_ONCE = 100; // variables shown before “more”
 const MANY = 8; // states shown of a variable that has more
+const NAMED = 4; // states of a set that are named
 const DRAGGED = 6; // pixels that make a click a drag
 const STEP = 0.05; // of a probability, by an arrow key
 const MARKS = {
@@ -16,7 +17,8 @@ const MARKS = {
 
 export class VariableList {
   // actions: {select, observe, exclude, weigh}, none of which a read-only list has
-  constructor(model, actions, by = "uncertainty") {
+  // `given` names the order of the model's variables.
+  constructor(model, actions, by = "uncertainty", given = "model order") {
     this.model = model;
     this.actions = actions;
     this.states = new Map(model.variables.map((v) => [v.name, v.states]));
@@ -29,8 +31,9 @@ export class VariableList {
       oninput: () => this.arrange(),
     });
     this.sort = el("select", { "aria-label": "Sort by", onchange: () => this.arrange(true) },
-      ["uncertainty", "error", "name", "model order"].map((each) => el("option", {}, each)));
+      ["uncertainty", "error", "name", given].map((each) => el("option", {}, each)));
     this.sort.value = by;
+    this.given = given;
     this.again = el("button", { class: "again", hidden: true, title: "The order stays while you click",
       onclick: () => this.arrange(true) }, "Sort again");
     this.body = el("div", { class: "variables" });
@@ -44,10 +47,10 @@ export class VariableList {
 
   legend() {
     const marks = Object.entries(MARKS).map(([kind, [mark, words]]) =>
-      el("span", {}, el("b", { class: `mark ${kind}`, "aria-hidden": "true" }, mark), ` ${words}`));
+      el("span", { class: "key" }, el("b", { class: `mark ${kind}`, "aria-hidden": "true" }, mark), ` ${words}`));
     return el("details", { class: "legend" }, el("summary", {}, "Legend"), el("p", {}, marks),
-      el("p", {}, "Bar: probability. Outlined strip: band of the engine’s error at ",
-        this.level = el("span", {}, "90 %"), "."),
+      el("p", {}, "Bar: probability. Outlined strip: ",
+        this.level = el("span", {}, "90 %"), " ", this.whose = el("span"), "."),
       this.actions ? el("p", {}, "Click a state to observe it, again to retract. Drag its bar, or " +
         "use ← →, for soft evidence; ⊘ or Delete excludes it.") : null);
   }
@@ -55,6 +58,7 @@ export class VariableList {
   show(answer, asked) {
     this.rows = new Map(answer.marginals.map((row) => [row.variable, row]));
     this.level.textContent = `${Number((100 * answer.level).toPrecision(4))} %`;
+    this.whose.textContent = answer.calibrated ? "calibrated band" : "band by the engine’s own estimate";
     this.asked = asked;
     const busy = this.body.contains(document.activeElement);
     this.arrange(!busy);
@@ -88,6 +92,7 @@ export class VariableList {
   }
 
   sortedNames() {
+    const given = this.given;
     const row = (name) => this.rows.get(name) || {};
     const number = new Map(this.order.map((name, i) => [name, i]));
     const last = (name) => (row(name).observed ? 1 : 0);
@@ -95,7 +100,7 @@ export class VariableList {
       uncertainty: (a, b) => last(a) - last(b) || (row(b).entropy || 0) - (row(a).entropy || 0),
       error: (a, b) => last(a) - last(b) || (row(b).error || 0) - (row(a).error || 0),
       name: (a, b) => a.localeCompare(b, undefined, { numeric: true }),
-      "model order": () => 0,
+      [given]: () => 0,
     }[this.sort.value];
     return [...this.order].sort((a, b) => by(a, b) || number.get(a) - number.get(b));
   }
@@ -136,7 +141,8 @@ class Card {
     this.markNode.title = words + error;
     this.markNode.setAttribute("aria-label", words + error);
     this.bits.textContent = row.observed ? "observed"
-      : `${row.entropy.toFixed(2)} bits${row.set ? ` · set: ${row.set.join(", ")}` : ""}`;
+      : `${row.entropy.toFixed(2)} bits${row.set ? ` · set: ${this.named(row.set)}` : ""}`;
+    this.bits.title = row.observed || !row.set ? "" : row.set.join(", ");
     const wanted = this.shown(row);
     wanted.forEach((state, k) => {
       if (!this.bars.has(state)) this.bars.set(state, new Bar(this, state));
@@ -153,6 +159,10 @@ class Card {
         this.update();
       } }, `all ${this.states.length} states`));
     }
+  }
+
+  named(set) {
+    return set.length > NAMED ? `${set.length} of ${this.states.length} states` : set.join(", ");
   }
 
   // Of many states the likeliest, and those that something is known about.

@@ -8,6 +8,6 @@ for (const root of document.querySelectorAll("[data-answer]")) {
   const variables = answer.marginals.map((row) =>
     ({ name: row.variable, states: Object.keys(row.probabilities) }));
   const host = { readOnly: true, answer, model: { name: "", variables } };
-  if (given.length > 1) host.sort = "model order"; // side by side, in the order of the page
+  if (given.length > 1) host.sort = host.order = "difference"; // side by side, as in the page
   new Viewer(root, host);
 }

@@ -127,11 +127,16 @@ export class EliminationPanel {
       svg("rect", { x: 10 * k + dx, y: 44 - height(step[key]), width: 4, height: height(step[key]) + 1,
         class: `${key} ${k === this.at - 1 ? "now" : ""}` }, svg("title", {},
         `step ${k + 1}: ${small(step[key])}`))));
+    const title = el("h3", {}, "What the cuts discarded");
+    if (steps.every((step) => Math.max(step.discarded, step.discarded_back) < 1e-12)) {
+      return el("div", {}, title, el("p", { class: "dim" },
+        "Nothing: at this rank the trains hold all tables as they are."));
+    }
     const now = steps[this.at - 1];
     const picture = svg("svg", { viewBox: `0 0 ${10 * steps.length + 2} 46`, role: "img",
       "aria-label": "Share of weight discarded in every step" }, bars);
     picture.style.width = `${Math.min(100, 3 * steps.length + 10)}%`;
-    return el("div", {}, el("h3", {}, "What the cuts discarded"), picture, el("p", { class: "dim" },
+    return el("div", {}, title, picture, el("p", { class: "dim" },
       now ? `This step: ${small(now.discarded)} of the weight at its worst bond, ` +
         `${small(now.discarded_back)} on the way back. ` : "",
       "Bars are logarithms, from 10⁻¹² to 1."));

@@ -24,7 +24,7 @@ export class Viewer {
       weigh: (name, state, target) => this.change(ask.weigh(
         this.question, name, state, target, this.states(name), this.present(name))),
     };
-    this.list = new VariableList(host.model, this.actions, host.sort);
+    this.list = new VariableList(host.model, this.actions, host.sort, host.order);
     this.panels = host.readOnly ? {} : this.makePanels();
     const head = this.head();
     this.root = el("div", { class: "icgi", "data-view": "variables" }, host.readOnly ? null : head,
@@ -34,6 +34,10 @@ export class Viewer {
     if (host.readOnly) this.root.classList.add("read-only");
     else this.open("graph", "variables");
     root.replaceChildren(this.root);
+    if (head) { // the panel beside the list stays just below what stays at the top
+      new ResizeObserver(() => this.root.style.setProperty("--head", `${head.offsetHeight}px`))
+        .observe(head);
+    }
     if (host.answer) this.show(host.answer);
     else this.refresh();
   }
