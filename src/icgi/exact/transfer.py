@@ -28,6 +28,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from icgi import clock
 from icgi.clock import Deadline
 from icgi.errors import BudgetError
 from icgi.exact.rings import Ring, ring_of
@@ -43,6 +44,10 @@ SMALL = 1e-4  # error that is small enough
 UNUSABLE = 1e-3  # beyond which there is no answer
 ROUNDING = 1e-9  # of the sum of the eigenvalues' absolute values
 LEFT_OUT = 20.0  # errors stated, in units of what is known of them
+GAUGE_SHARE = (
+    0.3  # of the time: where it is not enough for the gauge, the rest would not fit either
+)
+OVERHEAD = 0.2  # seconds that are no measure of how fast the machine is
 STEP, EACH = 7e-8, 2.5e-8  # seconds of a step for each state, and more for each vector
 
 
@@ -132,18 +137,9 @@ def by_transfer(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals
     if spins is None or ring is None or ring.spins.shape[1] > WIDEST:
         return None
     deadline = budget.deadline()
-    vectors = FIRST_VECTORS
-    columns: Columns | None = None
-    best: Found | None = None
-    while vectors <= MOST_VECTORS and fits(ring, vectors, budget, deadline):
-        try:
-            columns = columns or gauged(ring, deadline)
-            best = solved(columns, vectors, deadline, rng)
-        except BudgetError:  # the forecast was too low
-            break
-        if best.error <= SMALL:
-            break
-        vectors *= 2
+    if not fits(ring, FIRST_VECTORS, budget, deadline, gauge=True):
+        return None
+    best = _best(ring, budget, deadline, rng)
     if best is None or not (error := best.error) <= UNUSABLE:
         return None
     up = np.empty(model.n_variables)
@@ -159,15 +155,55 @@ def by_transfer(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals
     )
 
 
-def fits(ring: Ring, vectors: int, budget: Budget, deadline: Deadline) -> bool:
-    """Whether memory and time are forecast to be enough for so many vectors."""
+def _best(ring: Ring, budget: Budget, deadline: Deadline, rng: Generator) -> Found | None:
+    """What as many vectors as there is time for say; the gauge shows how fast the machine is."""
+    began, vectors = clock.now(), FIRST_VECTORS
+    best: Found | None = None
+    try:
+        columns = gauged(ring, deadline.share(GAUGE_SHARE))
+        slow = max((clock.now() - began) / gauge_seconds(ring), 1.0)
+        while vectors <= MOST_VECTORS and fits(ring, vectors, budget, deadline, slow):
+            best = solved(columns, vectors, deadline, rng)
+            if best.error <= SMALL:
+                break
+            vectors *= 2
+    except BudgetError:  # the forecast was too low
+        pass
+    return best
+
+
+def fits(
+    ring: Ring,
+    vectors: int,
+    budget: Budget,
+    deadline: Deadline,
+    slow: float = 1.0,
+    gauge: bool = False,
+) -> bool:
+    """Whether memory and time are forecast to be enough for so many vectors.
+
+    Parameters
+    ----------
+    slow
+        How many times longer than forecast things take.
+    gauge
+        Whether the gauge is still to be found.
+    """
     columns, width = ring.spins.shape
     states = float(2**width)
-    # from either side once around and a quarter, then twice, the last time one after the other
-    sides = 1 if cores() > 1 else 2
-    steps = sides * 1.25 * (STEP + EACH) + (sides + 2) * (STEP + EACH * vectors)
+    # from either side twice, the last time one after the other
+    passes = 3 if cores() > 1 else 4
+    seconds = columns * states * passes * (STEP + EACH * vectors)
+    seconds = slow * (seconds + (gauge_seconds(ring) if gauge else 0.0))
     needed = 8 * columns * states * (4 + vectors) + 6 * 8 * states * vectors
-    return columns * states * steps <= deadline.left and bool(needed <= budget.table_bytes)
+    return seconds <= deadline.left and bool(needed <= budget.table_bytes)
+
+
+def gauge_seconds(ring: Ring) -> float:
+    """Forecast of the gauge: from either side once around and a quarter."""
+    columns, width = ring.spins.shape
+    sides = 1 if cores() > 1 else 2
+    return float(columns * 2**width * sides * 1.25 * (STEP + EACH)) + OVERHEAD
 
 
 def cores() -> int:
