@@ -1,6 +1,9 @@
 """The clock of budgets: it stands still while compiling, and a request to stop reaches it."""
 
 import math
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -17,6 +20,18 @@ def test_a_deadline_passes_on_the_wall_clock() -> None:
     time.sleep(0.03)
     assert deadline.passed
     assert deadline.left == 0.0
+
+
+def test_by_processor_time_waiting_is_free_and_work_is_not() -> None:
+    code = (
+        "import time; from icgi.clock import Deadline; d = Deadline.after(0.3)\n"
+        "time.sleep(0.5); assert not d.passed\n"
+        "with d.flag() as stop:\n"
+        "    while not stop[0]: pass\n"
+        "assert d.passed and time.process_time() < 30"
+    )
+    made = {**os.environ, "ICGI_CLOCK": "processor"}
+    subprocess.run([sys.executable, "-c", code], env=made, check=True, timeout=120)
 
 
 def test_pauses_are_not_counted_however_nested() -> None:

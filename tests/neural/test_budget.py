@@ -20,7 +20,7 @@ from icgi.extras import install_command
 from icgi.inference import UNKNOWN_ERROR, Budget, Status, infer
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising, ising_model
-from icgi.neural import doubt, network_engine, spin_engine
+from icgi.neural import doubt, gate, network_engine, spin_engine
 from icgi.neural.pace import OutOfTime, Watched
 
 ENGINES = ("icgi", "icgi:paper")
@@ -86,6 +86,29 @@ def test_a_network_that_does_not_end_says_what_belief_propagation_says(
     assert "no time for the network" in found.note
     assert found.std_error is not None
     assert (found.std_error[found.probs > 0] == UNKNOWN_ERROR).all()
+
+
+@pytest.mark.parametrize("engine", ["icgi", "icgi:paper"])
+def test_a_mode_that_is_hardly_ever_taken_is_not_believed(engine: str) -> None:
+    """Two layers bound ferromagnetically in a weak field: nearly all mass is in one mode."""
+    rng = np.random.default_rng(1)
+    scopes = [(i, j) for i in range(20) for j in range(20, 40)]
+    model = ising_model((scopes, np.full(len(scopes), 0.35)), rng.normal(0.05, 0.02, 40), 1.0)
+    found, truth = run(model, engine), run(model, "jt").probs
+    assert np.abs(found.probs - truth).sum(1).mean() < 0.1
+
+
+def test_beliefs_are_shown_where_the_network_is_in_a_less_likely_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = zoo.MODELS["grid-3x3"]
+    before = run(model, "icgi:paper")
+    assert "fallback" not in before.stats
+    monkeypatch.setattr(gate, "believes", lambda case, probs: True)
+    found = run(model, "icgi:paper")
+    assert found.stats["fallback"] == 1.0
+    assert "less likely mode" in found.note
+    assert np.abs(found.probs - run(model, "lbp").probs).max() < 1e-4
 
 
 def test_what_would_take_longer_than_there_is_goes_to_pieces(

@@ -7,8 +7,11 @@ one by one, those of belief propagation have the larger probability.
 
 import numpy as np
 
+from icgi.clock import Deadline
+from icgi.inference import Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.neural.cases import Case
+from icgi.neural import doubt
+from icgi.neural.cases import Case, prepare
 
 APART = 0.5  # mean L1 distance from which answers are compared
 LIKELIER = 0.5  # difference of log p
@@ -21,6 +24,25 @@ def believes(case: Case, probs: FloatArray) -> bool:
         return False
     ours, theirs = (_improved(case.model, p.argmax(1)) for p in (case.prior, probs))
     return ours > theirs + LIKELIER
+
+
+def checked(model: FactorGraph, found: Marginals, deadline: Deadline) -> Marginals:
+    """A network's answer, or beliefs at rest where it is in a less likely mode than they."""
+    if found.status is not Status.ESTIMATED:
+        return found
+    case = prepare(model, deadline)
+    if not believes(case, found.probs):
+        return found
+    alpha, error = doubt.unknown(case.prior)
+    return Marginals(
+        case.prior,
+        Status.ESTIMATED,
+        concentration=alpha,
+        std_error=error,
+        stats={"fallback": 1.0},
+        note="The network's answer is in a less likely mode than that of belief propagation at "
+        "rest, which is shown instead.",
+    )
 
 
 def _improved(model: FactorGraph, states: IntArray) -> float:

@@ -25,6 +25,7 @@ from icgi.neural import doubt
 from icgi.neural.batch import Prepared, collate, prepared
 from icgi.neural.cases import Case, prepare
 from icgi.neural.factor_patches import Limits, Piece, pieces
+from icgi.neural.gate import checked
 from icgi.neural.general_batch import MOST_STATES
 from icgi.neural.networks import Draws, network_name
 from icgi.neural.pace import OutOfTime, Watched, check, unary_beliefs
@@ -35,9 +36,14 @@ SINGLE = 4  # bytes
 MANY_TOKENS = 512  # of a batch; a step on fewer takes milliseconds
 UNCLAIMED = 1e6  # α₀ of networks that claim none: how sure they are is left to `doubt`
 LARGEST_TABLE = 2**20  # entries of one padded factor
-PIECE = Limits(128, MOST_STATES)  # tokens, and states of a variable, of a piece
+# Tokens, and states of a variable, of a piece: the first size for which there is time. Smaller ones
+# cost less and err more (EA 2D L=14 at β = 1, two models: 0.067 in pieces of 128 tokens, 0.016 as a
+# whole of 392).
+PIECES = (Limits(256, MOST_STATES), Limits(128, MOST_STATES))
+PIECES_SECONDS = 60.0  # of a model in pieces, where no time is given
 TOGETHER, HURRIED = 64, 16  # pieces that the network is given at once; where there is a deadline
 MESSAGES = 0.3  # share of a model's time for belief propagation, where it is cut into pieces
+CHECKED = 0.5  # share of what is left then, for belief propagation on models answered whole
 WHOLE = 0.8  # share of the time for models as a whole; the rest is for those that did not end
 # Seconds of an elimination on a processor, times n³k²: 0.7 for 100 spins, 0.5 for 82 variables of
 # four states, 0.9 for 60 of eleven. What is forecast to take longer than there is goes to pieces.
@@ -61,7 +67,7 @@ class _Job:
     def seconds(self) -> float:
         """Forecast of its elimination as a whole, on a processor."""
         k, n = self.shape
-        return WHOLE_SECONDS * float(n) ** 3 * k**2
+        return _seconds(n, k)
 
 
 def network_marginals(
@@ -118,8 +124,11 @@ def network_marginals(
             later += [job.number for job in batch]
             continue
         for job, alphas, first in zip(batch, *found, strict=True):
-            model = models[job.number]
-            answers[job.number] = _answer(kind, model, job, alphas, first, orders)
+            k = job.number
+            answers[k] = _answer(kind, models[k], job, alphas, first, orders)
+            if network.pairwise and cut:
+                until = deadline.share(CHECKED / (len(models) - len(answers) + 1))
+                answers[k] = checked(models[k], answers[k], until)
     for done, k in enumerate(later):
         until = deadline.share(1.0 / (len(later) - done))
         how = orders, device, cut and network.pairwise
@@ -143,7 +152,7 @@ def _in_pieces(
     waiting: list[Piece] = []
     every: Iterable[Piece] = ()
     if cut and case.messages is not None:
-        every = pieces(case.reduced, case.messages, PIECE)
+        every = pieces(case.reduced, case.messages, _size(case, deadline.left))
     for piece in every:
         if deadline.passed:
             break
@@ -154,6 +163,22 @@ def _in_pieces(
     if waiting:
         found.take(waiting, ask(waiting))
     return found.answer()
+
+
+def _size(case: Case, seconds: float) -> Limits:
+    """The largest pieces that the network answers in half of the time."""
+    n, k = int((case.reduced.cards > 1).sum()), int(case.reduced.cards.max(initial=2))
+    for limits in PIECES:
+        each = max(limits.tokens // k, 1)
+        count = max(n / (limits.inside * each), 1.0)
+        if count * _seconds(each, k) <= 0.5 * min(seconds, PIECES_SECONDS):
+            return limits
+    return PIECES[-1]
+
+
+def _seconds(n: int, k: int) -> float:
+    """Forecast of an elimination as a whole, on a processor."""
+    return WHOLE_SECONDS * float(n) ** 3 * k**2
 
 
 class _Pieced:

@@ -211,7 +211,7 @@ def in_pieces(model: FactorGraph, seconds: float = np.inf) -> Marginals:
 
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paper, "MOST_TOKENS", 48)
-    monkeypatch.setattr(network_engine, "PIECE", Limits(48, 8))
+    monkeypatch.setattr(network_engine, "PIECES", (Limits(48, 8),))
 
 
 def test_a_tree_too_large_for_the_network_is_exact_in_pieces(

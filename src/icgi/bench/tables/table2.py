@@ -116,7 +116,7 @@ TABLE = Table(
             seconds=(5.0,),
             seeds=SEEDS[:2],
             references=References(
-                20_000, 180.0, ("ttve", "pa"), 20.0,
+                20_000, 180.0, ("ttve", "pa"), 10.0,
                 device=Device(300_000, 10.0, 32, _PATIENCE),
             ),
             memory=2**33,

@@ -137,4 +137,5 @@ def hardware() -> str:
     if cpu.is_file():
         found = [x for x in cpu.read_text().splitlines() if x.startswith("model name")]
         name = found[0].partition(":")[2].strip() if found else name
-    return f"{name}, {processors()} of {os.cpu_count()} cores"
+    counted = ", seconds of processor time" if clock.BY_PROCESSOR else ""
+    return f"{name}, {processors()} of {os.cpu_count()} cores{counted}"
