@@ -147,12 +147,8 @@ def calibrated(run: Run, seconds: float) -> int:
 
 def cluster_moves(seconds: float) -> Iterator[dict]:
     """Error of tempering with and without cluster moves at equal processor time, against exact."""
-    cases: list[tuple[str, dict]] = [("ea2d", {"L": 16, "beta": b}) for b in (1.0, 2.0, 3.0)]
-    cases += [("ea2d", {"L": 10, "beta": 2.0, "periodic": True})]
-    cases += [("ea3d", {"L": 4, "beta": b}) for b in (1.0, 2.0, 3.0)]
-    cases += [("grid", {"rows": 16, "columns": 16, "beta": b}) for b in (1.0, 3.0)]
-    cases += [("er", {"n": 60, "p": 0.1, "beta": 2.0}), ("ba", {"n": 40, "beta": 2.0})]
-    cases += [("ws", {"n": 60, "k": 4, "beta": 2.0}), ("sk", {"n": 22, "beta": 2.0})]
+    cases = [("ea2d", {"L": 16, "beta": beta}) for beta in (1.0, 2.0, 3.0)]
+    cases += [("ea3d", {"L": 4, "beta": beta}) for beta in (1.0, 3.0)]
     for family, parameters in cases:
         for clusters in ("none", "swendsen-wang", "houdayer"):
             found = [one_cluster_run(family, parameters, clusters, k, seconds) for k in range(4)]

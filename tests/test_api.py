@@ -1,6 +1,8 @@
 import json
+import math
 import subprocess
 import sys
+import time
 
 import networkx as nx
 import numpy as np
@@ -9,6 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import icgi
 import zoo
+from icgi.exact.enumeration import Enumerate
+from icgi.inference import Budget
+from icgi.model.findings import resolve
 
 
 def sprinkler() -> icgi.FactorGraph:
@@ -239,6 +244,25 @@ def test_intervals_hold_the_probability_at_the_level() -> None:
     assert_allclose([low[0], high[0]], [[0.15, 0.65], [0.35, 0.85]], atol=1e-4)
     low, high = interval(0.5, concentration=np.array([[1.0, 1.0]]))  # Beta(1, 1) is uniform
     assert_allclose([low[0], high[0]], [[0.25, 0.25], [0.75, 0.75]], atol=1e-12)
+
+
+def test_what_precedes_an_engine_counts_as_its_time(monkeypatch) -> None:
+    """Findings are resolved and entered within the seconds that were asked for."""
+    given = []
+
+    def engine(model, budget, rng):
+        given.append(budget.seconds)
+        return Enumerate()(model, Budget(), rng)
+
+    def slow(*arguments):
+        time.sleep(0.2)
+        return resolve(*arguments)
+
+    monkeypatch.setattr("icgi.api.resolve", slow)
+    icgi.marginals(sprinkler(), engine=engine, budget=Budget(seconds=60.0))
+    icgi.marginals(sprinkler(), engine=engine)
+    assert given[0] < 59.9
+    assert given[1] == math.inf
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,15 @@ WIDTH, TOP, STEP, HEIGHT = 560, 48, 94, 82
 BLUE, INK, PALE, LINE = "#3f51b5", "#1d2330", "#eef0fb", "#b9bfd6"
 
 
-def cell(page: str, row: str, column: int) -> str:
-    """One cell of the first table row of a page that begins so, without brackets and bold."""
+def cell(page: str, row: str, column: int, engine: str = "") -> str:
+    """One cell of the first table row of a page that begins so, without brackets and bold.
+
+    Where a page has several rows of that name, `engine` says whose.
+    """
     found = next(
-        line for line in (DOCS / page).read_text().splitlines() if line.startswith(f"| {row} |")
+        line
+        for line in (DOCS / page).read_text().splitlines()
+        if line.startswith(f"| {row} |") and (not engine or f"| `{engine}` |" in line)
     )
     return re.sub(r"[*()]", "", found.strip("| ").split(" | ")[column - 1].strip().split(" ")[0])
 
@@ -26,7 +31,7 @@ def choices() -> list[tuple[str, str, str, str]]:
     """What is wanted, in two lines; the engine; what was measured. From the top."""
     auto = cell("engines/auto.md", "all", 6)
     alone = cell("engines/auto.md", "all", 3)
-    hard = "hard.md", "sk-500 β=2 h=0.5 | 45 s | 0.009"
+    hard = "hard.md", "sk-500 β=2 h=0.5", 7
     small = "results.md", "`lbp`, best damping"
     return [
         (
@@ -44,8 +49,8 @@ def choices() -> list[tuple[str, str, str, str]]:
         ),
         (
             "One large dense or cold glass", "or a second opinion after ttve, lbp, icgi", "pt",
-            f"500 spins (SK), 20 s: error {cell(hard[0], f'{hard[1]} | `pt`', 7)}; "
-            f"ttve {cell(hard[0], f'{hard[1]} | `ttve`', 7)}",
+            f"500 spins (SK), 20 s: error {cell(*hard, 'pt')}; "
+            f"ttve {cell(*hard, 'ttve')}",
         ),
         (
             "Thousands of models, milliseconds each", "trees or weak couplings", "lbp",

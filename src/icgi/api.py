@@ -202,9 +202,9 @@ def marginals(
         from icgi.workers import Shared
 
         chosen = Shared(chosen, workers, pieces, cluster)
-    findings = resolve(model, evidence, likelihood, exclude)
     given = budget_of(budget)
-    began = clock.now()
+    began, deadline = clock.now(), given.deadline()
+    findings = resolve(model, evidence, likelihood, exclude)
     known = seed if isinstance(seed, int) else None
 
     def whole(found: Marginals) -> Answer:
@@ -225,7 +225,8 @@ def marginals(
     forward = None if on_answer is None else (lambda found: on_answer(whole(found)))
     entered = enter(model, findings)
     try:
-        return whole(infer(entered, findings.observed, chosen, given, generator(seed), forward))
+        left = given.until(deadline)
+        return whole(infer(entered, findings.observed, chosen, left, generator(seed), forward))
     except EvidenceError as error:
         raise explained(model, findings, error, given) from error
 

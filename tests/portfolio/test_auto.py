@@ -145,3 +145,13 @@ def test_work_and_distance_are_those_of_the_routes() -> None:
     assert found.stats["work"] == 2.5
     assert found.deviation is not None
     assert_allclose(found.deviation, [0.1, 0.0], atol=1e-12)
+
+
+def test_tori_that_no_junction_tree_fits_are_answered_by_their_columns() -> None:
+    model = FAMILIES["ea2d"].sample(RNG(0), L=10, beta=2.0, periodic=True)
+    truth = zoo.run(JunctionTree(), model)
+    found = zoo.run(Auto(), model, budget=Budget(seconds=10.0, table_bytes=3_000_000))
+    assert found.status is Status.CONVERGED
+    assert "ring of columns" in found.note
+    assert np.abs(found.probs - truth.probs).max() <= found.std_error.max() < 1e-3
+    assert found.log_z == pytest.approx(truth.log_z, abs=1e-3)

@@ -113,6 +113,7 @@ def _work(name: str) -> Iterator[Callable[[], object]]:
         for text in ("jt", "jt:arithmetic=log", "auto"):
             for model in (mixed, _spins(rng, 17, 14), _wide(rng)):
                 yield partial(_marginals, model, text)
+        yield lambda: _torus(rng)
     elif name == "structure":
         yield lambda: _structure(rng)
     elif name == "queries":
@@ -136,6 +137,14 @@ def _marginals(model: "FactorGraph", engine: str) -> None:
     from icgi.inference import Budget
 
     marginals(model, {0: 1}, engine, Budget(seconds=5.0))
+
+
+def _torus(rng: "np.random.Generator") -> None:
+    from icgi.data.families import FAMILIES
+    from icgi.exact.transfer import by_transfer
+    from icgi.inference import Budget
+
+    by_transfer(FAMILIES["ea2d"].sample(rng, L=5, periodic=True), Budget(seconds=5.0), rng)
 
 
 def _spins(rng: "np.random.Generator", rows: int, columns: int) -> "FactorGraph":

@@ -33,7 +33,7 @@ from icgi.sampling.tempering import ParallelTempering
 class Policy:
     """Who runs when, and for how long; shares are of the time."""
 
-    first: float = 0.05  # share for belief propagation
+    first: float = 0.05  # share for belief propagation, and of elimination before tempering begins
     pilot: float = 0.1  # share after which elimination goes on only if it promises something
     silence: float = 0.25  # share after which having found nothing yet is no promise any more
     promising: float = 0.1  # expected error up to which an answer is one
@@ -81,18 +81,20 @@ def approximations(
     strength = bonds(model)
     streams = dict(zip(ROUTES, rng.spawn(len(ROUTES)), strict=True))
     pilot, patience = deadline.share(policy.pilot), deadline.share(policy.silence)
+    start = deadline.share(policy.first)
     ordering = min(ORDERING, ORDERS * deadline.left)
     began, settled = clock.now(), math.inf
     judged: tuple[Marginals | None, bool] | None = None  # what was known at the last judgement
     with clock.part() as work, ThreadPoolExecutor(len(ROUTES)) as pool:
         runs = _Runs(model, budget, pool, work)
         try:
-            runs.start("lbp", deadline.share(policy.first), streams["lbp"])
+            runs.start("lbp", start, streams["lbp"])
             if worth_a_pilot(model, pilot.left, policy):
                 runs.start("ttve", deadline, streams["ttve"])
             while True:
                 over = work.stopped and bool(answers)
-                if "pt" not in runs.jobs and not over and _turn_of_tempering(runs, pilot):
+                turn = _turn_of_tempering(runs, start, pilot) or settled < math.inf
+                if "pt" not in runs.jobs and not over and turn:
                     runs.start("pt", deadline, streams["pt"])
                 if not runs.alive:
                     break
@@ -175,9 +177,13 @@ def _dense(model: FactorGraph, policy: Policy) -> bool:
     return 2 * sum(len(scope) > 1 for scope in model.scopes) > policy.dense * free
 
 
-def _turn_of_tempering(runs: "_Runs", pilot: Deadline) -> bool:
-    """At once where there are several processors, else when elimination has had its pilot."""
-    return _cores() > 1 or pilot.passed or "ttve" not in runs.alive
+def _turn_of_tempering(runs: "_Runs", start: Deadline, pilot: Deadline) -> bool:
+    """After belief propagation where there are several processors, else after the pilot.
+
+    It would take all processors, and elimination is often done before it has found anything. If
+    somebody vouches for an answer before that, it begins to confirm it.
+    """
+    return "ttve" not in runs.alive or (start if _cores() > 1 else pilot).passed
 
 
 def _cores() -> int:

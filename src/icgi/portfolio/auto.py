@@ -18,6 +18,7 @@ from icgi.errors import BudgetError
 from icgi.exact.forecast import Forecast
 from icgi.exact.forms import AlongBest, best_forecast
 from icgi.exact.junction_tree import AlongOrder
+from icgi.exact.transfer import by_transfer
 from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.graph import assembled as assembled_graph
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 HASTE = 0.3  # share of the time left, beyond which exact inference waits for a first answer
 PARTS_SHARE = 0.1  # of the time left, for the searches over all parts of a model
 MOST_PARTS = 4  # that are approximated each by itself
+RING_SHARE = 0.7  # of the time left, for the transfer operator of a ring of columns
 PART_SECONDS = 3e-7  # for every factor, to find the parts
 _SEVERITY = (
     Status.EXACT, Status.CONVERGED, Status.AT_REST, Status.ESTIMATED, Status.BUDGET_SPENT,
@@ -176,7 +178,7 @@ class Ladder:
         searching: Deadline,
         rng: Generator,
     ) -> Marginals | None:
-        """Exact marginals of a part where they fit, None elsewhere."""
+        """Marginals of a part that need no others beside them: exact ones, or those of a ring."""
         if part.model.n_variables > 1 and (not self.settings.exact or deadline.passed):
             return None
         left = budget.until(deadline)
@@ -187,7 +189,10 @@ class Ladder:
                 return AlongBest(ahead)(part.model, left, rng)
             except BudgetError:
                 return None
-        return by_symmetry(part.model, budget.until(deadline.share(0.5)), rng)
+        found = by_symmetry(part.model, budget.until(deadline.share(0.5)), rng)
+        if found is not None:
+            return found
+        return by_transfer(part.model, budget.until(deadline.share(RING_SHARE)), rng)
 
     def _worded(self, found: "Found") -> Marginals:
         """The combined answer of a part, with its expected error and who supports it."""

@@ -41,6 +41,7 @@ SLOWEST_SWAP = 0.01  # a mean acceptance below this breaks the ladder in two
 LATE = 0.2  # seconds after the end that a last look may take
 BLOCK = 4096  # slots judged together: their batches fit into the processor's cache
 JUDGING = 2e-8  # seconds that a batch of one slot takes to be judged
+BRIDGING = 2.5e-7  # seconds that a draw of one level takes on the way to log Z
 HOT_RHAT = 1.2  # hot end: replicas that differ more than this have not forgotten their past
 PACE = {True: 1e8, False: 2e7}  # neighbours looked at in a core-second: of spins, of anything else
 
@@ -108,6 +109,9 @@ def temper(
         if not ready:
             return _last_look(ensembles)
         judging = JUDGING * len(ensembles.members) * exchange.BATCHES * aim.slots
+        if ensembles.pace and math.isfinite(deadline.left):
+            kept = min(ensembles.room.trace, deadline.left / ensembles.pace)
+            judging += BRIDGING * len(ensembles.members) * ensembles.levels * kept
         until = replace(deadline, at=deadline.at - min(judging, 0.25 * deadline.left))
         if not ensembles.sweep(max(1, iterations - ensembles.sweeps), recording=True, until=until):
             return guess(aim.model, ensembles.sweeps)
