@@ -69,7 +69,8 @@ paper. Made by
 
 (icgi {version}, {hardware}, which others used, too: loads of 3 to 6; the first took
 {spent:.0f} seconds for {answers} answers). What the page needs is kept in
-`benchmarks/results/accuracy.jsonl` and `accuracy_all.jsonl`. The first answer of a worker includes loading the engine.
+`benchmarks/results/accuracy.jsonl` and `accuracy_all.jsonl`. The first answer of a worker includes
+loading the engine.
 
 ## All instances together
 
