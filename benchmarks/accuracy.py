@@ -67,9 +67,10 @@ paper. Made by
     {second}
     python benchmarks/accuracy.py accuracy.csv accuracy_all.csv
 
-(icgi {version}, {hardware}, nothing else running; the first took {spent:.0f} seconds of answers for
-{answers} of them). What the page needs is kept in `benchmarks/results/accuracy.jsonl` and
-`accuracy_all.jsonl`. The first answer of a worker includes loading the engine.
+(icgi {version}, {hardware}, which others used, too: loads of 3 to 6; the first took
+{spent:.0f} seconds for {answers} answers). What the page needs is kept in
+`benchmarks/results/accuracy.jsonl` and `accuracy_all.jsonl`. The first answer of a worker includes
+loading the engine.
 
 ## All instances together
 

@@ -43,9 +43,9 @@ def models() -> dict[str, tuple[FactorGraph, str, Budget]]:
         return FAMILIES[name].sample(np.random.default_rng(0), **given)
 
     return {
-        "EA 3D, 6 × 6 × 6": (drawn("ea3d", L=6), "pt:threads=1", Budget(iterations=2000)),
-        "EA 2D, 18 × 18": (drawn("ea2d", L=18), "jt", Budget()),
-        "SK, 30 spins": (drawn("sk", n=30), "ttve:escalate=false,exact_entries=0", Budget()),
+        "EA 3D, 6 × 6 × 6": (drawn("ea3d", L=6), "pt:threads=1", Budget(iterations=20_000)),
+        "EA 2D, 22 × 22": (drawn("ea2d", L=22), "jt", Budget()),
+        "EA 2D, 40 × 40": (drawn("ea2d", L=40), "ttve:escalate=false,exact_entries=0", Budget()),
     }
 
 

@@ -6,7 +6,9 @@ where they are. Workers that die take one piece along, which is done again.
 
 import math
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -63,8 +65,8 @@ class Shared:
             jobs.append((Job(WORK, question.digest, own, group=str(number)), question))
         place = {job.key: number for number, (job, _) in enumerate(jobs)}
         answers: list[Marginals | None] = [None] * count
-        for results in arriving(jobs, executor(self.place, self.workers, count)):
-            for result in results:
+        with closing(arriving(jobs, executor(self.place, self.workers, count))) as incoming:
+            for result in chain.from_iterable(incoming):
                 answers[place[result.job.key]] = _answered(result)
         found = division.combine(answers)
         return replace(found, note=found.note or division.words)

@@ -34,6 +34,12 @@ def test_it_writes_a_file_and_goes_on_from_its_lines(run, file) -> None:
     assert "answered exactly" in again.stdout
 
 
+def test_workers_make_the_same_file(run, file, tmp_path) -> None:
+    other = tmp_path / "lbp.json"
+    run("calibrate", "--engine", "lbp", *TINY, "--workers", 2, "-o", other)
+    assert other.read_bytes() == file.read_bytes()
+
+
 def test_lines_of_another_calibration_are_not_mixed_in(run, file) -> None:
     output = run("calibrate", "--engine", "mf", *TINY, "-o", file, code=1).stderr
     assert "lines of another calibration" in output

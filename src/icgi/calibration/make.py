@@ -6,6 +6,7 @@ scale are fitted, so that those who calibrate have no part in any choice.
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -90,11 +91,12 @@ def measure_all(
         todo = [c for c in cases if c.name not in have and (c.role == "tune") == tuning]
         scales: dict[str, Coefficients] = {} if tuning else scales_of(lines)
         how = making.budget, scales, making.seed, making.most_seconds, executor
-        for line in measured(todo, engine, *how):
-            with path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            lines.append(line)
-            done(line)
+        with closing(measured(todo, engine, *how)) as incoming:
+            for line in incoming:
+                with path.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+                lines.append(line)
+                done(line)
         lines.sort(key=lambda line: place.get(line["name"], len(place)))  # workers differ in speed
     return lines
 

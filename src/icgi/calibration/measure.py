@@ -6,9 +6,10 @@ Lines of tuning models hold errors and signals of each variable instead of score
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 from zlib import crc32
 
@@ -49,15 +50,15 @@ def measured(
     seed: int = 0,
     most: float | None = None,
     executor: Executor | None = None,
-) -> Iterator[Line]:
+) -> Generator[Line]:
     """One line for each case; a model the engine refuses has a line that says why.
 
     Lines come in the order of the cases where one worker does one after the other.
     With `most` each answer has a time of its own, between that of the budget and this.
     """
     settings = {"engine": engine, "budget": budget, "scales": scales, "seed": seed, "most": most}
-    for results in arriving(_jobs(todo, settings), executor or Serial()):
-        for result in results:
+    with closing(arriving(_jobs(todo, settings), executor or Serial())) as incoming:
+        for result in chain.from_iterable(incoming):
             if "lines" not in result.record:
                 first = result.job.settings["cases"][0].name
                 raise IcgiError(f"{first} could not be measured: {result.record['message']}")

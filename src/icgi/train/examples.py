@@ -10,8 +10,9 @@ import io
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -129,8 +130,8 @@ def _chunks(
             own = {"number": c, "count": min(CHUNK, recipe.count - CHUNK * c)}
             job = Job(CHUNK_WORK, NOTHING.digest, {**settings, **own}, recipe.digest)
             todo.append((job, NOTHING))
-    for results in arriving(todo, executor):
-        for result in results:
+    with closing(arriving(todo, executor)) as incoming:
+        for result in chain.from_iterable(incoming):
             if not isinstance(result.value, bytes):
                 raise IcgiError(f"models could not be made: {result.record['message']}")
             c = result.job.settings["number"]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,9 @@ def test_a_ray_node_that_is_killed_costs_nothing_but_time(manifest: Manifest) ->
         assert killed
         assert {line["status"] for line in manifest.lines()} == {"done"}
         assert len({line["key"] for line in manifest.lines()}) == 30
+        until = time.monotonic() + 120  # Ray asks now and then who is still there
+        while ray.cluster_resources()["CPU"] != 2 and time.monotonic() < until:
+            time.sleep(0.2)
         assert ray.cluster_resources()["CPU"] == 2
     finally:
         ray.shutdown()

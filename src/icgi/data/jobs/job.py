@@ -56,15 +56,18 @@ class Question:
         flat = model.flat or flattened(model.scopes, model.log_tables)
         runs = [(shape, len(list(run))) for shape, run in groupby(map(_SHAPE, model.log_tables))]
         whole = (model.cards, flat.scope_start, flat.scope, flat.table_start)
-        numbers = [each.astype("<i8", copy=False).tobytes() for each in whole]
+        size = "<i4" if max(len(flat.values), len(flat.scope)) < 2**31 else "<i8"
+        numbers = [each.astype(size, copy=False).tobytes() for each in whole]
         entries = flat.values.astype("<f8", copy=False).tobytes()
-        state["model"] = numbers, entries, runs, model.names, model.states
+        state["model"] = size, numbers, entries, runs, model.names, model.states
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Put the model together again, scopes and tables of a run at once."""
-        numbers, entries, runs, names, states = state["model"]
-        cards, scope_start, scope, table_start = (np.frombuffer(each, "<i8") for each in numbers)
+        size, numbers, entries, runs, names, states = state["model"]
+        cards, scope_start, scope, table_start = (
+            np.frombuffer(each, size).astype(np.int64) for each in numbers
+        )
         values = np.frombuffer(entries, "<f8")  # cannot be written to, as no table can
         variables = iter(scope.tolist())
         scopes: list[tuple[int, ...]] = []
