@@ -85,7 +85,7 @@ class Groups:
         effort, trusted = third(those.work, those.structures, self.work), np.array(those.trusted)
         columns = [effort == 1, effort == 3, trusted]
         if self.clocked:
-            # a busy machine moves answers from the vouched for to the others, by structure
+            # a busy machine moves answers from those vouched for to the others, by structure
             columns += [(column > 0) & trusted for column in kind.T[1:]]
             doubt = third(those.stated, those.structures, self.stated)
             columns += [doubt == 1, doubt == 3]
