@@ -98,12 +98,30 @@ def test_a_mode_that_is_hardly_ever_taken_is_not_believed(engine: str) -> None:
     assert np.abs(found.probs - truth).sum(1).mean() < 0.1
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_likelier_states_are_looked_for_alike_in_spins_and_tables(seed: int) -> None:
+    model = lattice(5, beta=2.0)
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet([1.0, 1.0], 25)
+    found = [gate.suspected(model, probs, spins) for spins in (as_ising(model), None)]
+    assert found[0] == found[1]
+
+
+def test_the_best_states_are_not_suspected_and_their_opposites_are() -> None:
+    model = ising_model(([(0, 1), (1, 2)], np.full(2, 3.0)), np.array([0.5, 0.5, 0.5]), 1.0)
+    right = np.tile([0.1, 0.9], (3, 1))
+    for spins in (as_ising(model), None):
+        assert not gate.suspected(model, right, spins)
+        assert gate.suspected(model, right[:, ::-1], spins)
+
+
 def test_beliefs_are_shown_where_the_network_is_in_a_less_likely_mode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = zoo.MODELS["grid-3x3"]
     before = run(model, "icgi:paper")
     assert "fallback" not in before.stats
+    monkeypatch.setattr(gate, "suspected", lambda model, probs, spins: True)
     monkeypatch.setattr(gate, "believes", lambda case, probs: True)
     found = run(model, "icgi:paper")
     assert found.stats["fallback"] == 1.0

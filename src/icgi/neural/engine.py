@@ -21,7 +21,6 @@ from icgi.model.ising import IsingArrays, as_ising
 NEEDED = ("torch", "safetensors")
 PER_FACTOR = 1e-6  # seconds to read one; too many are not read
 CORE, ORDERS = 16, 4  # of `fast`
-BEFORE_CHECK = 0.9  # share of the time for spins; the rest compares with belief propagation
 WORTH_THREADS = 2000  # variables of a batch; below, handing work to threads takes longer than it
 
 
@@ -161,11 +160,10 @@ class IcgiNetwork:
         rngs: Sequence[Generator],
     ) -> list[Marginals]:
         """Binary pairwise models without zeros."""
-        from icgi.neural.gate import checked
         from icgi.neural.spin_engine import Settings, spin_marginals
         from icgi.neural.weights import shipped
 
-        found = spin_marginals(
+        return spin_marginals(
             shipped("icgi-fast").to(self.device),
             [models[k] for k in arrays],
             list(arrays.values()),
@@ -176,14 +174,9 @@ class IcgiNetwork:
                 budget.table_bytes,
                 self.rest or "tree",
             ),
-            deadline.share(BEFORE_CHECK),
+            deadline,
             [rngs[k] for k in arrays],
         )
-        whole = [models[k] for k in arrays]
-        return [
-            checked(model, one, deadline.share(1.0 / (len(whole) - m)))
-            for m, (model, one) in enumerate(zip(whole, found, strict=True))
-        ]
 
 
 @dataclass(frozen=True, slots=True)

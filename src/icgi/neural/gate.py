@@ -10,8 +10,10 @@ import numpy as np
 from icgi.clock import Deadline
 from icgi.inference import Marginals, Status
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.ising import IsingArrays, as_ising
 from icgi.neural import doubt
 from icgi.neural.cases import Case, prepare
+from icgi.neural.pace import unary_beliefs
 
 APART = 0.5  # mean L1 distance from which answers are compared
 LIKELIER = 0.5  # difference of log p
@@ -28,7 +30,7 @@ def believes(case: Case, probs: FloatArray) -> bool:
 
 def checked(model: FactorGraph, found: Marginals, deadline: Deadline) -> Marginals:
     """A network's answer, or beliefs at rest where it is in a less likely mode than they."""
-    if found.status is not Status.ESTIMATED:
+    if found.status is not Status.ESTIMATED or not suspected(model, found.probs, as_ising(model)):
         return found
     case = prepare(model, deadline)
     if not believes(case, found.probs):
@@ -43,6 +45,40 @@ def checked(model: FactorGraph, found: Marginals, deadline: Deadline) -> Margina
         note="The network's answer is in a less likely mode than that of belief propagation at "
         "rest, which is shown instead.",
     )
+
+
+def suspected(model: FactorGraph, probs: FloatArray, spins: IsingArrays | None) -> bool:
+    """Whether states far from the likeliest of an answer (n k) lead to likelier ones than these.
+
+    They are those that the answer takes for least likely, and those that single factors prefer. It
+    costs far less than belief propagation, and says when that is worth asking.
+    """
+    possible = np.where(probs > 0, probs, np.inf)
+    starts = (probs.argmax(1), possible.argmin(1), unary_beliefs(model).argmax(1))
+    if spins is None:
+        ours, *others = (_improved(model, start) for start in starts)
+    else:
+        coupling = np.zeros((model.n_variables, model.n_variables))
+        i, j = spins.edges.T
+        coupling[i, j] = coupling[j, i] = spins.couplings
+        ours, *others = (_improved_spins(coupling, spins.fields, start) for start in starts)
+    return max(others) > ours + LIKELIER
+
+
+def _improved_spins(coupling: FloatArray, fields: FloatArray, states: IntArray) -> float:
+    """`_improved` of spins, from their matrix of couplings (n n) and fields (n)."""
+    spin = 2.0 * states - 1.0
+    force = coupling @ spin + fields
+    for _ in range(SWEEPS):
+        moved = False
+        for i in range(len(spin)):
+            if spin[i] * force[i] < 0.0:
+                spin[i] = -spin[i]
+                force += coupling[i] * (2.0 * spin[i])
+                moved = True
+        if not moved:
+            break
+    return float(spin @ (0.5 * (coupling @ spin) + fields))
 
 
 def _improved(model: FactorGraph, states: IntArray) -> float:

@@ -23,7 +23,7 @@ from icgi.model.ising import IsingArrays, as_ising
 from icgi.neural import doubt
 from icgi.neural.cases import Case, prepare
 from icgi.neural.fast import FastNetwork
-from icgi.neural.gate import believes
+from icgi.neural.gate import believes, suspected
 from icgi.neural.pace import OutOfTime
 from icgi.neural.patches import Patch, cut, outside_fields, whole
 from icgi.neural.precision import LEAST_SUM
@@ -147,6 +147,10 @@ def _eliminated(
         ahead -= cost
         _solve(network, batch, settings, found, deadline, part)
     asked = [size >= (n if n <= SIZES[0] else LARGEST_PATCH) for n in sizes]
+    for m, (model, a, f, n) in enumerate(zip(models, arrays, found, sizes, strict=True)):
+        up = f.alpha[:n, 0] / f.alpha[:n].sum(1)
+        if cases[m] is None and suspected(model, np.stack([1.0 - up, up], 1), a):
+            cases[m] = prepare(model, deadline.share(0.5))
     return [
         _answer(model, a, f, settings, whole, c)
         for model, a, f, whole, c in zip(models, arrays, found, asked, cases, strict=True)
