@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import icgi
-from icgi.cli.scan import _betas, _number
+from icgi.cli.scan import _betas
+from icgi.queries.scan import with_error
 
 
 @pytest.fixture
@@ -136,10 +137,10 @@ def test_ranges_have_both_ends() -> None:
 
 
 def test_numbers_carry_the_error_of_their_last_digits() -> None:
-    assert _number(1.23456, 0.0123) == "1.235(12)"
-    assert _number(-392.97796, 0.64) == "-392.98(64)"
-    assert _number(2.5, 0.0) == "2.5"
-    assert _number(float("nan"), float("nan")) == "–"
+    assert with_error(1.23456, 0.0123) == "1.235(12)"
+    assert with_error(-392.97796, 0.64) == "-392.98(64)"
+    assert with_error(2.5, 0.0) == "2.5"
+    assert with_error(float("nan"), float("nan")) == "–"
 
 
 @pytest.mark.parametrize("verb", ["mpe", "sample", "explain", "scan"])

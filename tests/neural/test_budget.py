@@ -337,16 +337,25 @@ def test_the_papers_network_answers_a_wide_factor_by_its_messages() -> None:
     assert_allclose(found.probs, icgi.marginals(wide(), engine="jt").probs, atol=1e-4)
 
 
-@pytest.mark.parametrize("engine", ["icgi:paper", "gnn-bp:published"])
+def chain_of_many_states(length: int) -> FactorGraph:
+    rng = np.random.default_rng(0)
+    scopes = tuple((i, i + 1) for i in range(length - 1))
+    tables = tuple(rng.normal(size=(length - 1, 70, 70)))
+    return FactorGraph(np.full(length, 70), scopes, tables)
+
+
 def test_models_of_many_states_are_refused_before_they_are_arranged(
-    engine: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(network_engine, "prepared", lambda *_: pytest.fail("arranged"))
-    rng = np.random.default_rng(0)
-    scopes = tuple((i, i + 1) for i in range(59))
-    model = FactorGraph(np.full(60, 70), scopes, tuple(rng.normal(size=(59, 70, 70))))
     with pytest.raises(UnsupportedModelError, match="use the engine"):
-        run(model, engine)
+        run(chain_of_many_states(60), "gnn-bp:published")
+
+
+def test_variables_of_too_many_states_keep_their_beliefs() -> None:
+    found = run(chain_of_many_states(6), "icgi:paper")
+    assert_allclose(found.probs, run(chain_of_many_states(6), "jt").probs, atol=1e-4)
+    assert found.stats["answered"] == 0.0  # belief propagation answers, which is exact here
 
 
 @pytest.mark.parametrize("missing", ["torch", "safetensors"])

@@ -101,8 +101,8 @@ def network_marginals(
         alive = possible_states(model, whole)
         # arranging it takes time, and makes no fewer states of it
         arity, states = max([1, *map(len, model.scopes)]), int(alive.sum(1).max(initial=1))
-        _refuse(network, name, 1, states, model.n_variables, arity, in_pieces=network.pairwise)
         try:
+            _refuse(network, name, 1, states, model.n_variables, arity)
             job = _job(network, name, k, prepared_model(network, model, alive, whole), budget)
         except OutOfTime:
             later.append(k)
@@ -255,11 +255,9 @@ def _job(network: Any, name: str, number: int, part: Prepared, budget: Budget) -
     return _Job(number, part, need)
 
 
-def _refuse(
-    network: Any, name: str, largest: int, k: int, n: int, arity: int, in_pieces: bool = False
-) -> None:
+def _refuse(network: Any, name: str, largest: int, k: int, n: int, arity: int) -> None:
     """Raise `UnsupportedModelError` where the network cannot take a model of these sizes."""
-    why = network.refuse(largest, k, 1 if in_pieces else n, arity)
+    why = network.refuse(largest, k, n, arity)
     if not why and arity > 2 and largest > LARGEST_TABLE:
         why = f"factors of up to {LARGEST_TABLE} entries, padded to the largest variable"
     if why:
