@@ -38,6 +38,15 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
+def engines_in_order() -> Iterator[None]:
+    """An engine that a test takes out comes back at its place, not at the end."""
+    before = dict(ENGINES)
+    yield
+    ENGINES.clear()
+    ENGINES.update(before)
+
+
+@pytest.fixture(autouse=True)
 def fake_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in FAKES:
         monkeypatch.setitem(ENGINES, name.lower(), f"fake_engines:{name}")
