@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,8 +56,9 @@ def run(
     budget = _budget()
     target = Path(f"{model.name.removesuffix('.gz')}.{task}")
     output.check_writable(target)
+    asked = _Asked(model, evidence, engine, budget, seed, began)
     if task == "MPE":
-        _explain(model, evidence, engine, budget, seed, began, target)
+        _explain(asked, target)
         return
     written = False
 
@@ -70,9 +72,7 @@ def run(
         written = True
 
     rough = _ROUGH if task == "PR" and engine == "auto" else ()
-    answer, _ = output.stoppable(
-        lambda: _ask(model, evidence, engine, budget, seed, began, keep, rough)
-    )
+    answer, _ = output.stoppable(lambda: _ask(asked, keep, rough))
     keep(answer)
     if not written:
         raise IcgiError(f"engine {answer.engine} has no estimate of the partition function")
@@ -118,48 +118,42 @@ def _number(name: str, unit: str) -> float | None:
     return value
 
 
-def _ask(
-    path: Path,
-    evidence: Path,
-    engine: str,
-    budget: "Budget",
-    seed: int,
-    began: float,
-    keep: "Callable[[Answer], None]",
-    rough: "Sequence[str]" = (),
-) -> "Answer":
-    """Last answer of the engine; `rough` ones are asked first, and briefly."""
-    from dataclasses import replace
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the competition's interface gives."""
 
+    path: Path
+    evidence: Path
+    engine: str
+    budget: "Budget"
+    seed: int
+    began: float  # by `perf_counter`, when the process began
+
+
+def _ask(asked: _Asked, keep: "Callable[[Answer], None]", rough: "Sequence[str]" = ()) -> "Answer":
+    """Last answer of the engine; `rough` ones are asked first, and briefly."""
+    budget, seed = asked.budget, asked.seed
     with loading():
         from icgi.api import marginals
 
-        loaded, seen, left = _read(path, evidence, began + budget.seconds)
+        loaded, seen, left = _read(asked)
     for brief in rough:
         part = replace(budget, seconds=min(_SHARE * left(), _MOST))
         with suppress(IcgiError):  # the others come yet
             keep(marginals(loaded, seen, brief, part, seed))
-    return marginals(loaded, seen, engine, replace(budget, seconds=left()), seed, on_answer=keep)
+    part = replace(budget, seconds=left())
+    return marginals(loaded, seen, asked.engine, part, seed, on_answer=keep)
 
 
-def _explain(
-    path: Path,
-    evidence: Path,
-    engine: str,
-    budget: "Budget",
-    seed: int,
-    began: float,
-    target: Path,
-) -> None:
+def _explain(asked: _Asked, target: Path) -> None:
     """Write what a brief search finds, then the better one that the whole time buys."""
-    from dataclasses import replace
-
+    budget, seed = asked.budget, asked.seed
     with loading():
         from icgi.queries.mpe import mpe
 
-        loaded, seen, left = _read(path, evidence, began + budget.seconds)
+        loaded, seen, left = _read(asked)
     best = None
-    if engine == "auto" and left() < math.inf:
+    if asked.engine == "auto" and left() < math.inf:
         part = replace(budget, seconds=min(_SHARE * left(), _MOST))
         with suppress(IcgiError):  # the whole time comes yet
             best = mpe(loaded, seen, "pt", part, seed)
@@ -167,7 +161,7 @@ def _explain(
                 best.save(draft)
     part = replace(budget, seconds=left())
     try:
-        found, _ = output.stoppable(partial(mpe, loaded, seen, engine, part, seed))  # type: ignore[arg-type]
+        found, _ = output.stoppable(partial(mpe, loaded, seen, asked.engine, part, seed))  # type: ignore[arg-type]
     except BudgetError:
         if best is None:
             raise
@@ -179,14 +173,13 @@ def _explain(
     output.note(f"{target}: {best.label}, log weight {best.log_weight:.10g}")
 
 
-def _read(
-    path: Path, evidence: Path, end: float
-) -> "tuple[FactorGraph, Evidence, Callable[[], float]]":
+def _read(asked: _Asked) -> "tuple[FactorGraph, Evidence, Callable[[], float]]":
     """Model, what is observed, and how many seconds are left before the answer is written."""
     from icgi.api import load, load_evidence
 
-    loaded = load(path)
-    seen = load_evidence(evidence, loaded)
+    end = asked.began + asked.budget.seconds
+    loaded = load(asked.path)
+    seen = load_evidence(asked.evidence, loaded)
     kept = _WRITING * (1.0 + 1e-6 * float(loaded.cards.sum()))
     return loaded, seen, lambda: max(end - kept - time.perf_counter(), 0.0)
 

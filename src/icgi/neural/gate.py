@@ -30,7 +30,9 @@ def believes(case: Case, probs: FloatArray) -> bool:
 
 def checked(model: FactorGraph, found: Marginals, deadline: Deadline) -> Marginals:
     """A network's answer, or beliefs at rest where it is in a less likely mode than they."""
-    if found.status is not Status.ESTIMATED or not suspected(model, found.probs, as_ising(model)):
+    if found.status is not Status.ESTIMATED or deadline.passed:
+        return found
+    if not suspected(model, found.probs, as_ising(model)):
         return found
     case = prepare(model, deadline)
     if not believes(case, found.probs):
