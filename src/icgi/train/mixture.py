@@ -98,7 +98,7 @@ def _random(rng: Generator, limits: Limits, beta: float, field: float) -> Factor
 
 def _crowded(rng: Generator, limits: Limits, beta: float, field: float) -> FactorGraph:
     n = _size(rng, limits)
-    p = float(rng.uniform(4.0, 10.0)) / n
+    p = min(1.0, float(rng.uniform(4.0, 10.0)) / n)
     return FAMILIES["er"].sample(rng, n=n, p=p, beta=beta, field=field)
 
 
