@@ -71,10 +71,9 @@ PRESETS: dict[str, TrainConfig] = {
             Bucket("dense", Limits(25, 64, 2.5), 30_000, 2, 256, seed=3),
             Bucket("dense", Limits(65, 112, 2.0), 10_000, 2, 96, seed=4),
         ),
-        steps=1500,
+        steps=1363,
         warm_up=200,
         average=0.995,
-        relative=0.5,
     ),
     "general": TrainConfig(
         "general",
