@@ -48,7 +48,13 @@ def engine_class(name: str) -> Callable[..., Engine]:
 def parse_engine(text: str) -> Engine:
     """Engine from its text form, `lbp:damping=0.5,schedule=residual` or `icgi:fast`."""
     name, _, rest = text.partition(":")
-    make = engine_class(name)
+    return _with_settings(name, engine_class(name), rest)
+
+
+@functools.lru_cache(
+    maxsize=64
+)  # engines are settings; reading them takes as long as a small answer
+def _with_settings(name: str, make: Callable[..., Engine], rest: str) -> Engine:
     if not rest:
         return make(**_network(name, make))
     known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
