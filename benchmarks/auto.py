@@ -426,7 +426,8 @@ def _goals(by: dict[str, list[dict]]) -> list[str]:
     for name in dict.fromkeys(x["name"] for x in by["core"]):
         auto, pt = _compared(by["core"], name)
         words = f"`auto` {auto:.4f}, `pt` {pt:.4f} "
-        words += f"(means of {len(SEEDS)} seeds; {_references(by['core'], name)})"
+        seeds = len({x.get("seed") for x in by["core"] if x["name"] == name})
+        words += f"(mean of {seeds} seed{'s' * (seeds > 1)}; {_references(by['core'], name)})"
         rows.append((f"{name}, 10 s of one processor", "no worse than `pt` alone", words))
     rows += _methods(by)
     told = [x for task in ("score", "hard") for x in by[task] if x["engine"] == "auto"]
@@ -476,16 +477,21 @@ def _methods(by: dict[str, list[dict]]) -> list[tuple[str, str, str]]:
 
 def _hard(found: list[dict]) -> list[str]:
     asked = sorted({x["asked"] for x in found})
+    wall = [x for x in found if x.get("clock") != "processor"]
+    loads = [x["load"] for x in wall]
     out = [
         "Mean L1 error of a marginal against the mean of two runs of `pt` from different seeds "
         "(*reference*: the seconds of each), or against exact marginals (*exact*: `auto` and "
         "`ttve` with exact inference switched off; the torus by `python benchmarks/torus.py`). "
         "*apart*: mean L1 distance of the two runs, below which no error can be told. Then what "
-        "the engine expects of itself (mean over "
-        "variables of the largest standard error of a state) and its status. Two cores, load of "
-        f"the machine {min(x['load'] for x in found):.1f} to {max(x['load'] for x in found):.1f}: "
-        f"the median run had {_processor(found):.2f} s of a processor for each of its seconds. "
+        "the engine expects of itself (mean over variables of the largest standard error of a "
+        "state) and its status. Seconds are those of processors, with two of them; cells with † "
+        "are by the wall clock, at a load of "
+        f"{min(loads, default=0):.1f} to {max(loads, default=0):.1f}, where the median run had "
+        f"{_processor(wall):.2f} s of a processor for each of its seconds. "
         "`python benchmarks/auto.py hard`.",
+        "",
+        _credible(found),
         "",
         "| model | reference | apart | engine | " + " | ".join(f"{s:g} s" for s in asked) + " |",
         "|---" * (4 + len(asked)) + "|",
@@ -505,6 +511,28 @@ def _hard(found: list[dict]) -> list[str]:
     return out
 
 
+def _credible(found: list[dict]) -> str:
+    """Names of the models on which no engine is to be believed, and of those not yet met."""
+    nobody = []
+    for name in dict.fromkeys(x["name"] for x in found):
+        here = [x for x in found if x["name"] == name and "error" in x]
+        apart = min((x["apart"] for x in here), default=1.0)
+        if not any(x["error"] + apart <= WRONG or _vouched(x, apart) for x in here):
+            nobody.append(name)
+    text = (
+        f"**Nobody is credible** (no answer is within {WRONG} of a reference as good as that, and "
+    )
+    text += "none vouches for itself without the reference speaking against it) on: "
+    text += ", ".join(nobody) or "none"
+    missing = [name for name in HARD | SOLVED if name not in {x["name"] for x in found}]
+    return text + (f". **Not met**: {', '.join(missing)}." if missing else ".")
+
+
+def _vouched(line: dict, apart: float) -> bool:
+    """Whether an answer is vouched for, and that is not against what the reference knows."""
+    return line["status"] in ("exact", "converged") and line["error"] <= WRONG + apart
+
+
 def _compared(found: list[dict], name: str, key: str = "error") -> tuple[float, float]:
     """Means over seeds of what `auto` and `pt` have."""
     values = {e: [x[key] for x in found if x["name"] == name and x["engine"] == e]
@@ -522,31 +550,33 @@ def _glasses(found: list[dict]) -> list[str]:
     if not found:
         return ["Not run."]
     out = [
-        f"Means over {len(SEEDS)} seeds of the mean L1 error, and sweeps of `pt` within `auto` in "
+        "Means over seeds of the mean L1 error, and sweeps of `pt` within `auto` in "
         "units of those that it makes alone, by `python benchmarks/auto.py glasses` (and `core`) "
         "on one processor, in seconds of it. *Errors of seeds*: standard deviation of the "
         "difference between the engines over seeds. *Development*: models that the rule of the "
         "glimpse was chosen with.",
         "",
-        "| model | seconds | apart | `auto` | `pt` | errors of seeds | sweeps | |",
-        "|---" * 8 + "|",
+        "| model | seconds | seeds | apart | `auto` | `pt` | errors of seeds | sweeps | |",
+        "|---" * 9 + "|",
     ]
     for name in dict.fromkeys(x["name"] for x in found):
         here = [x for x in found if x["name"] == name]
-        errors, sweeps = _compared(here, name), _compared(here, name, "sweeps")
-        by = {(x["engine"], x["seed"]): x["error"] for x in here}
-        gaps = [by["auto", s] - by["pt", s] for s in SEEDS if ("auto", s) in by and ("pt", s) in by]
-        spread = float(np.std(gaps, ddof=1)) if len(gaps) > 1 else 0.0
+        errors, known = _compared(here, name), all("sweeps" in x for x in here)
+        sweeps = _compared(here, name, "sweeps") if known else (1.0, 1.0)
+        by = {(x["engine"], x.get("seed")): x["error"] for x in here}
+        gaps = [error - by["pt", s] for (e, s), error in by.items() if e == "auto"]
+        spread = f"{np.std(gaps, ddof=1):.4f}" if len(gaps) > 1 else "–"
         kind = "development" if here[0].get("development") else "report"
-        cells = [f"{here[0]['asked']:g}", f"{here[0]['apart']:.4f}", *(f"{e:.4f}" for e in errors)]
-        cells += [f"{spread:.4f}", f"{sweeps[0] / sweeps[1]:.2f}", kind]
+        cells = [f"{here[0]['asked']:g}", str(len(gaps)), f"{here[0]['apart']:.4f}"]
+        cells += [*(f"{e:.4f}" for e in errors), spread]
+        cells += [f"{sweeps[0] / sweeps[1]:.2f}" if known else "–", kind]
         out.append(f"| {name} | " + " | ".join(cells) + " |")
     return out
 
 
 def _processor(found: list[dict]) -> float:
     """Processor seconds of a second, in the median run."""
-    return float(np.median([x["cpu"] / x["seconds"] for x in found if x.get("seconds")]))
+    return float(np.median([x["cpu"] / x["seconds"] for x in found if x.get("seconds")] or [1.0]))
 
 
 def _cell(line: dict | None) -> str:
@@ -555,7 +585,8 @@ def _cell(line: dict | None) -> str:
     if "error" not in line:
         return line["status"]
     expected = f" ({line['expected']:.3f})" if line["expected"] else ""
-    return f"{line['error']:.4f}{expected} {line['status']}"
+    mark = "" if line.get("clock") == "processor" else " †"
+    return f"{line['error']:.4f}{expected} {line['status']}{mark}"
 
 
 def _score(found: list[dict]) -> list[str]:
