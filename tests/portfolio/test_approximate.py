@@ -163,3 +163,11 @@ def test_who_has_only_to_confirm_knows_how_long(error, confirmed, monkeypatch) -
     assert last.combined.chosen.name == "ttve"
     assert (Told.given > 0) is confirmed
     assert Told.given < 1.0
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_one_processor_is_elimination_s_for_a_moment(cores: int, monkeypatch) -> None:
+    policy = Policy(head=0.2)
+    routes = watched(monkeypatch, 0.01, cores, policy)
+    waited = routes["lbp"].began - routes["ttve"].began
+    assert (waited > 0.3) is (cores == 1)

@@ -35,6 +35,7 @@ class Policy:
     """Who runs when, and for how long; shares are of the time."""
 
     first: float = 0.05  # share for belief propagation, and of elimination before tempering begins
+    head: float = 0.01  # share by which elimination is ahead of it where both have one processor
     pilot: float = 0.1  # share after which elimination goes on only if it promises something
     glimpse: float = 0.02  # instead of it on dense models with more configurations than
     crowd: float = 50.0  # bits
@@ -86,23 +87,26 @@ def approximations(
     streams = dict(zip(ROUTES, rng.spawn(len(ROUTES)), strict=True))
     pilot = deadline.share(pilot_share(model, policy))
     patience = deadline.share(policy.silence)
-    start = deadline.share(policy.first)
+    head, start = deadline.share(policy.head), deadline.share(policy.first)
     ordering = min(ORDERING, ORDERS * deadline.left)
     began, settled = clock.now(), math.inf
     judged: tuple[Marginals | None, bool] | None = None  # what was known at the last judgement
     with clock.part() as work, ThreadPoolExecutor(len(ROUTES)) as pool:
         runs = _Runs(model, budget, pool, work)
         try:
-            runs.start("lbp", start, streams["lbp"])
             if worth_a_pilot(model, pilot.left, policy):
                 runs.start("ttve", deadline, streams["ttve"])
             while True:
                 over = work.stopped and bool(answers)
-                turn = _turn_of_tempering(runs, start, pilot) or settled < math.inf
-                if "pt" not in runs.jobs and not over and turn:
-                    # who has only to confirm burns in for a part of that time
-                    end = deadline.within(settled - (clock.now() - began))
-                    runs.start("pt", end, streams["pt"])
+                turns = {
+                    "lbp": _turn_of_messages(runs, head),
+                    "pt": _turn_of_tempering(runs, start, pilot),
+                }
+                for name, end in (("lbp", start), ("pt", deadline)):
+                    if name not in runs.jobs and not over and (turns[name] or settled < math.inf):
+                        # who has only to confirm burns in for a part of that time
+                        end = end.within(settled - (clock.now() - began))
+                        runs.start(name, end, streams[name])
                 if not runs.alive:
                     break
                 name, said = runs.next()
@@ -207,6 +211,11 @@ def _dense(model: FactorGraph, policy: Policy) -> bool:
     """Whether variables have more neighbours on average than elimination can take."""
     free = int((model.cards > 1).sum())
     return 2 * sum(len(scope) > 1 for scope in model.scopes) > policy.dense * free
+
+
+def _turn_of_messages(runs: "_Runs", head: Deadline) -> bool:
+    """At once where there are several processors; else elimination may be done before long."""
+    return "ttve" not in runs.alive or _cores() > 1 or head.passed
 
 
 def _turn_of_tempering(runs: "_Runs", start: Deadline, pilot: Deadline) -> bool:
