@@ -277,6 +277,8 @@ def reference(name: str, load: Loaded) -> tuple[np.ndarray, dict]:
 def hard(options: argparse.Namespace) -> None:
     known = {(x["name"], x["engine"], x["asked"]) for x in lines() if x["task"] == "hard"}
     known = set() if options.again else known
+    if clock.BY_PROCESSOR:
+        _one_processor()
     wanted = options.engines.split(",")
     for name, load in (HARD | SOLVED).items():
         if not any(part in name for part in options.only.split(",")):
@@ -485,8 +487,8 @@ def _hard(found: list[dict]) -> list[str]:
         "`ttve` with exact inference switched off; the torus by `python benchmarks/torus.py`). "
         "*apart*: mean L1 distance of the two runs, below which no error can be told. Then what "
         "the engine expects of itself (mean over variables of the largest standard error of a "
-        "state) and its status. Seconds are those of processors, with two of them; cells with † "
-        "are by the wall clock, at a load of "
+        "state) and its status. Seconds are those of one processor; cells with † "
+        "are by the wall clock, with two processors at a load of "
         f"{min(loads, default=0):.1f} to {max(loads, default=0):.1f}, where the median run had "
         f"{_processor(wall):.2f} s of a processor for each of its seconds. "
         "`python benchmarks/auto.py hard`.",
