@@ -26,6 +26,11 @@ from icgi.model.formats.uai import read_marginals
 from icgi.model.ordering import search
 from icgi.portfolio.auto import Auto
 
+RAIN = """network unknown { }
+variable RAIN { type discrete [ 2 ] { YES, NO }; }
+probability ( RAIN ) { table 0.2, 0.8; }
+"""
+
 
 def files() -> set[str]:
     return {path.name for path in Path().iterdir()}
@@ -423,6 +428,8 @@ def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
         (["grid.uai", "--observe", "3=wet"], "unknown state"),
         (["grid.uai", "--observe", "3=7"], "states 0 to 1"),
         (["grid.uai", "--observe", "3=0", "--observe", "3=1"], "keep one"),
+        (["rain.bif", "--observe", "RAIN=YES", "--observe", "RAIN=NO"], "RAIN is observed in state"),
+        (["grid.uai", "--show", "0,99"], "no variable 99: the model has 16, counted from 0"),
         (["zeros.uai", "--observe", "0=1", "--observe", "1=0"], "probability"),
         (["grid.uai", "--engine", "magic"], "unknown engine"),
         (["grid.uai", "--engine", "lpb"], "did you mean 'lbp'"),
@@ -436,6 +443,7 @@ def test_a_wrong_question_ends_with_1_and_one_message(run, grid, words, message)
     Path("broken.uai").write_text("MARKOV\n2\n2\n")
     Path("binary.uai").write_bytes(bytes(range(256)))
     Path("outside.evid").write_text("1 99 0\n")
+    Path("rain.bif").write_text(RAIN)
     Path("zeros.uai").write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 0 0 1\n")
     before = files()
     result = run("marginals", *words, code=1)
