@@ -428,7 +428,10 @@ def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
         (["grid.uai", "--observe", "3=wet"], "unknown state"),
         (["grid.uai", "--observe", "3=7"], "states 0 to 1"),
         (["grid.uai", "--observe", "3=0", "--observe", "3=1"], "keep one"),
-        (["rain.bif", "--observe", "RAIN=YES", "--observe", "RAIN=NO"], "RAIN is observed in state"),
+        (
+            ["rain.bif", "--observe", "RAIN=YES", "--observe", "RAIN=NO"],
+            "RAIN is observed in state",
+        ),
         (["grid.uai", "--show", "0,99"], "no variable 99: the model has 16, counted from 0"),
         (["zeros.uai", "--observe", "0=1", "--observe", "1=0"], "probability"),
         (["grid.uai", "--engine", "magic"], "unknown engine"),
