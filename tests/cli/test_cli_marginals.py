@@ -181,7 +181,7 @@ def test_the_table_is_shown_even_if_the_disk_is_full(run, grid, monkeypatch) -> 
     monkeypatch.setattr(Path, "write_bytes", full)
     result = run("marginals", "grid.uai", code=1)
     assert "exact; log Z" in result.stdout
-    assert "No space left" in result.stderr
+    assert "cannot write grid.uai.MAR: No space left" in result.stderr
     assert files() == {"grid.uai"}
 
 
@@ -528,6 +528,21 @@ def test_control_c_in_a_terminal_ends_a_real_engine(engine) -> None:
     assert "stopping: the best answer so far" in remarks
     assert f"{engine}: budget spent; " in output
     assert_allclose([row.sum() for row in read_marginals("wide.uai.MAR")], 1.0)
+
+
+def test_control_c_while_the_command_loads_says_so_in_a_line() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'icgi.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from icgi.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "icgi: interrupted before there was an answer\n"
 
 
 def test_an_interrupted_run_leaves_nothing(run, grid) -> None:
