@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 import icgi
+import zoo
 from icgi.clock import Deadline
+from icgi.data.families import FAMILIES
 from icgi.neural import cases, doubt
 from icgi.neural.pace import unary_beliefs
 
@@ -31,3 +33,17 @@ def test_impossible_states_stay_so() -> None:
     model = icgi.from_factors([((0,), [0.0, 1.0]), ((0, 1), [[1.0, 1.0], [1.0, 1.0]])])
     assert unary_beliefs(model)[0, 0] == 0
     assert cases.prepare(model, Deadline()).prior[0, 0] == 0
+
+
+def test_an_answer_that_came_too_late_does_not_look_at_the_model_again(monkeypatch) -> None:
+    def looked(model: icgi.FactorGraph) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(doubt, "strengths_of", looked)
+    model = FAMILIES["sk"].sample(np.random.default_rng(0), n=300)
+    for engine in ("gnn-bp", "direct-gnn", "ensemble"):
+        zoo.engine_or_skip(engine)
+        found = icgi.marginals(model, engine=engine, budget=icgi.Budget(seconds=0.01))
+        assert found.status is icgi.Status.BUDGET_SPENT
+        assert found.marginals.std_error is not None
+        assert (found.marginals.std_error > 0.5).all()
