@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -83,6 +84,9 @@ def engine_of(given: str | Engine) -> Engine:
     return given
 
 
+_LARGEST: dict[object, float] = {int: 2**31 - 1, float: math.inf}  # beyond it kernels overflow
+
+
 @functools.cache
 def _hints(make: Callable[..., Engine]) -> dict[str, object]:
     """Types of an engine's settings; reading them costs as much as a small answer."""
@@ -117,9 +121,11 @@ def _convert(engine: str, key: str, text: str, hint: object) -> object:
                 return None
         elif kind in (int, float, str):
             try:
-                return kind(text)
+                value = kind(text)
             except ValueError:
                 continue
+            if isinstance(value, str) or abs(value) <= _LARGEST[kind]:  # NaN is not
+                return value
     wanted = " or ".join(_describe(kind) for kind in _kinds(hint))
     raise IcgiError(f"engine {engine!r}: option {key}={text!r} should be {wanted}{near}")
 

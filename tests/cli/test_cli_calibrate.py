@@ -1,5 +1,6 @@
 """`icgi calibrate`, and what `icgi marginals` makes of it."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -44,6 +45,20 @@ def test_lines_of_another_calibration_are_not_mixed_in(run, file) -> None:
     output = run("calibrate", "--engine", "mf", *TINY, "-o", file, code=1).stderr
     assert "lines of another calibration" in output
     assert "engine" in output
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(run, monkeypatch) -> None:
+    words = ["calibrate", "--engine", "lbp", *TINY, "-o", "out.json"]
+
+    def full(self: Path, text: str) -> None:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        assert "out.json.lines: No space left" in run(*words, code=1).stderr
+    run(*words)
+    assert Path("out.json").is_file()
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def measure_all(
     place = {case.name: k for k, case in enumerate(cases)}
     lines = known_lines(making, path)
     have = {line["name"] for line in lines}
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:  # empty: the disk was full
         path.write_text(json.dumps(making.head()) + "\n")
     engine = parse_engine(approximating(making.engine))
     for tuning in (True, False):
@@ -109,6 +109,8 @@ def known_lines(making: Making, path: Path) -> list[Line]:
     if texts and not texts[-1].endswith("\n"):
         texts.pop()
         path.write_text("".join(texts))
+    if not texts:
+        return []
     try:
         head, *lines = [json.loads(text) for text in texts]
     except ValueError as error:

@@ -250,11 +250,14 @@ def _answer(case: Case, found: _Found, orders: int) -> Marginals:
     sure = (case.kept.sum(1) == 1) & (case.messages is not None)  # nothing to be asked
     answered = (found.answered > 0) & (not doubted)
     alpha = found.probs * found.total[:, None]
-    change = np.abs(found.probs - case.prior)
-    signs = doubt.Signs(alpha, found.spread, change, *doubt.strengths_of(model))
     fewest = found.answered[answered].min(initial=orders)
     kind = "general, pieces" if found.patches > 1 else doubt.kind_of("general", int(fewest))
-    alpha, error = doubt.stated(kind, signs, answered | sure)
+    if (answered | sure).any():
+        change = np.abs(found.probs - case.prior)
+        signs = doubt.Signs(alpha, found.spread, change, *doubt.strengths_of(model))
+        alpha, error = doubt.stated(kind, signs, answered | sure)
+    else:  # the time is over: nothing of the model is looked at once more
+        alpha, error = doubt.unknown(alpha)
     whole = found.limits.tokens >= min(_tokens(case.reduced), LARGEST_PIECE)
     wanted = orders if found.patches == 1 and _tokens(case.reduced) <= QUICK_TOKENS else 1
     done = whole and bool(((found.answered >= wanted) | sure).all())
