@@ -37,8 +37,8 @@ class IcgiNetwork:
 
     Milliseconds to seconds, many models at once with `batch`. `fast` eliminates approximately only
     until what is left has a junction tree with tables of at most 2^(core+4) entries, and is exact
-    where a tree of the whole model costs no more than one elimination; `rest=sum` goes on until `core` variables are left, as it was
-    trained.
+    where a tree of the whole model costs no more than one elimination; `rest=sum` goes on until
+    `core` variables are left, as it was trained.
     Models of more than 512 variables are cut into patches, each with the messages of belief
     propagation at its border; `patches` in the stats says how many.
     """
