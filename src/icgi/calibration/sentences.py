@@ -27,6 +27,10 @@ LESS_WORK = (
     "No guarantee: this answer is less work than those of the calibration ({why}); the machine may "
     "be slow or busy, so give it more time. Nearest group: {nearest}."
 )
+MORE_WORK = (
+    "No guarantee: this answer is more work than any of the calibration ({work:.2g} core-seconds, "
+    "there at most {most:.2g}); nearest group: {nearest}."
+)
 NO_CALIBRATION = "No guarantee: there is no calibration for this engine; icgi calibrate makes one."
 LESS_BUDGET = (
     "No guarantee: the calibration is for answers of at least {budget}, this one was allowed less."

@@ -52,6 +52,17 @@ def run(
             show_default=False,
         ),
     ] = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            "--patience",
+            metavar="S",
+            min=0.01,
+            help="Give up models that take longer than this, instead of a limit that the engine "
+            "would plan by; nothing is promised then about answers of more work.",
+            show_default="none is given up",
+        ),
+    ] = None,
     iterations: options.Iterations = None,
     toward: Annotated[
         str | None,
@@ -101,7 +112,7 @@ def run(
             "give a number of seconds above that of --seconds", param_hint="--most-seconds"
         )
     parse_engine(engine)  # before any model is drawn
-    making = make.Making(engine, source, budget, seed, most_seconds)
+    making = make.Making(engine, source, budget, seed, most_seconds, patience)
     output.check_writable(out)
     kept = out.with_name(out.name + ".lines")
     todo = list(cases(source, ("tune", "calibrate"), share))
