@@ -58,7 +58,7 @@ def measured(
 
     Lines come in the order of the cases where one worker does one after the other.
     With `most` each answer has a time of its own, between that of the budget and this. A model that
-    takes longer than `patience` seconds is given up: unlike a limit, the engine knows nothing of it.
+    takes longer than `patience` seconds is given up; engines plan by a limit, not by patience.
     """
     settings = {
         "engine": engine, "budget": budget, "scales": scales, "seed": seed, "most": most,
