@@ -321,7 +321,10 @@ def outside_table(engine: str, lines: Sequence[dict], made: Calibration) -> list
         ])  # fmt: skip
         totals += counts
         rows.append(f"| `{engine}` | {name} | " + " | ".join(map(str, counts)) + " |")
-    rows.append(f"| `{engine}` | **all** | " + " | ".join(map(str, totals)) + " |")
+    failing, told = int(totals[2]), int(totals[3])
+    low, high = stats.binomtest(told, failing).proportion_ci() if failing else (0.0, 1.0)
+    share = f" ({told / max(failing, 1):.0%}; {low:.0%} to {high:.0%})" if failing else ""
+    rows.append(f"| `{engine}` | **all** | " + " | ".join(map(str, totals)) + share + " |")
     return rows
 
 

@@ -99,6 +99,12 @@ def _draw(rng: Generator) -> Mapping[str, Callable[[], dict[str, Any]]]:
         "tight": lambda: {"n": 28, "density": 2.4, "tightness": 0.4, "beta": 1.0},
         "wide": lambda: {"n": 24, "density": 1.0, "arity": 4, "states": 4, "beta": _beta(rng)},
         "larger": lambda: common() | {"L": 20},
+        "denser": lambda: _sparse(common(), int(whole(20, 33)), rng.uniform(6.0, 10.0)),
+        "cold er": lambda: _sparse(
+            common() | {"beta": float(rng.uniform(4.0, 8.0))},
+            int(whole(14, 61)),
+            rng.uniform(3.0, 5.0),
+        ),
     }
 
 
@@ -115,10 +121,13 @@ FAMILIES_OF: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Built-in sets and their families; `hard` is for engines that are exact on smaller models."""
 
-OUTSIDE = ("ba", "ws", "cold", "tight", "wide", "larger")
+OUTSIDE = ("ba", "ws", "cold", "tight", "wide", "larger", "denser", "cold er")
 """Families that no built-in set has."""
 
-GENERATOR = {"cold": "grid", "tight": "csp", "wide": "factor", "larger": "ea2d"}
+GENERATOR = {
+    "cold": "grid", "tight": "csp", "wide": "factor", "larger": "ea2d", "denser": "er",
+    "cold er": "er",
+}  # fmt: skip
 
 
 def cases(name: str, roles: tuple[Role, ...], scale: float = 1.0) -> Iterator[Case]:
