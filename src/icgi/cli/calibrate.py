@@ -33,8 +33,9 @@ def run(
         typer.Option(
             "--set",
             metavar="SET",
-            help="Models with known marginals: a built-in set (mixed; hard: larger models, for "
-            "engines that are exact on small ones; with the real models of ICGI_DATA), or the "
+            help="Models with known marginals: a built-in set (mixed; hard and wider: larger "
+            "models, for engines that are exact on smaller ones; with the real models of "
+            "ICGI_DATA), or the "
             "folder of a labelled set.",
         ),
     ] = "mixed",
