@@ -48,7 +48,7 @@ class GpuTempering:
     """Heat-bath sweeps and swaps on a CUDA device, for pairwise models without zeros.
 
     `run` takes many models: one block of threads is one ensemble of one model, one warp one
-    replica. A probe of 256 sweeps places the levels of the ladder, the same for all models of a
+    replica. A probe of a few sweeps places the levels of the ladder, the same for all models of a
     batch. `std_error` is the larger of the spread of the segments and of the ensembles.
     CONVERGED means: R-hat below 1.05, a round trip in every ensemble, no gap in the ladder.
     """
@@ -60,6 +60,7 @@ class GpuTempering:
     segments: int = 8  # parts of every chain; their spread gives the standard error
     r_hat: float = 1.05
     adapt: bool = True  # place the levels by the probe; otherwise they are geometric
+    probe: int = PROBE  # sweeps of the probe; cold models need more until swaps are typical
 
     def __post_init__(self) -> None:
         if not 2 <= self.replicas <= 32:
@@ -145,7 +146,7 @@ def sweep(
     sweeps = min(sweeps, LONGEST)
     timed = math.isfinite(deadline.at)
     ladder, spent, pace = settings.ladder(), 0, 0.0
-    probe = min(PROBE, sweeps // 4)
+    probe = min(settings.probe, sweeps // 4)
     if (settings.adapt or timed) and probe >= settings.segments:
         if timed:
             clock.pause()  # compiles
