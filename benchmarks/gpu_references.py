@@ -185,6 +185,8 @@ def add(file: Path, folder: Path) -> None:
     known = {(row.table, case.name): case for row in rows() for case in row.cases}
     with np.load(file, allow_pickle=False) as saved:
         about = json.loads(str(saved["about"]))
+        if folder == FOLDER and any(each["engine"] == "pt" for each in about["models"]):
+            raise SystemExit(f"{file} is a trial without a device; give --folder")
         lines: dict[str, list[dict[str, Any]]] = {}
         for each in about["models"]:
             case = known[each["table"], each["case"]]
