@@ -136,6 +136,7 @@ class Measured:
     graphs: int
     everything: int  # graphs whose sets hold every state: no threshold keeps the promise
     unsettled: int
+    seeds: int = 1
 
 
 def measure(
@@ -215,23 +216,44 @@ def grids(run: Run) -> list[Grid]:
 
 
 def measured(lines: Sequence[Line], row: Row, column: Column, weighted: bool) -> Measured | str:
-    """Numbers of a method on a row; in words why there are none."""
+    """Numbers of a method on a row, means over seeds; in words why there are none.
+
+    Each seed is calibrated by its own answers. A seed whose graphs are not all answered yet is left
+    out where another has more.
+    """
     regime = REGIMES[row.group]
     sources = {CALIBRATION: regime.calibrated_on, TEST: regime.data}
-    parts: dict[str, list[_Graph]] = {CALIBRATION: [], TEST: []}
+    seeds: dict[int, dict[str, list[_Graph]]] = {}
     for line in lines:
         if line.get("column") == column.title and "ours" in line:
             for part, source in sources.items():
                 if line["part"] == part and line["group"] == source:
-                    parts[part].append(_Graph.of(line))
-    if not parts[CALIBRATION] or not parts[TEST]:
+                    own = seeds.setdefault(line["seed"], {CALIBRATION: [], TEST: []})
+                    own[part].append(_Graph.of(line))
+    sizes = [min(map(len, parts.values())) and sum(map(len, parts.values()))
+             for parts in seeds.values()]  # fmt: skip
+    if not any(sizes):
         refused = [
             line["message"] for line in lines
             if line.get("group") == regime.data and line.get("column") == column.title
             and line.get("message")
         ]  # fmt: skip
         return refused[0] if refused else "not run"
-    return measure(parts[CALIBRATION], parts[TEST], regime.alpha, weighted)
+    whole = [parts for parts, size in zip(seeds.values(), sizes, strict=True) if size == max(sizes)]
+    return _mean([measure(p[CALIBRATION], p[TEST], regime.alpha, weighted) for p in whole])
+
+
+def _mean(found: Sequence[Measured]) -> Measured:
+    """Means over seeds; graphs, and those without a promise, of all seeds together."""
+    means = {
+        name: float(np.mean([getattr(each, name) for each in found]))
+        for name in ("ece", "coverage", "coverage_sd", "set_size", "n_eff", "seconds")
+    }
+    counts = {
+        name: sum(getattr(each, name) for each in found)
+        for name in ("graphs", "everything", "unsettled")
+    }
+    return Measured(**means, **counts, seeds=len(found))  # type: ignore[arg-type]
 
 
 def _claim(run: Run, row: Row, column: Column, weighted: bool, key: str) -> float | str | None:
