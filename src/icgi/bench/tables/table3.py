@@ -62,8 +62,8 @@ TABLE = Table(
     compared=("Full",),
     notes=(
         "Instances per second: a batch of 32 copies of the model on one core where the engine "
-        "answers batches, else one after the other; the paper's are of an A100. Costs are those of the "
-        "first seed.",
+        "answers batches, else one after the other; the paper's are of an A100. Costs are "
+        "those of the first seed.",
         "*Full*, *Direct GNN* and *BPNN* are answered by the weights of five seeds, whose errors "
         "are averaged first; the ablations have weights of one.",
         "GFLOPs of one answer by torch's profiler, which knows matrix products and convolutions "
