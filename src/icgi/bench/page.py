@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from icgi.bench.render import LEGEND, facts, grids_of
+from icgi.bench.render import LEGEND, facts, grids_of, is_curve, picture_name
 from icgi.bench.runner import Run
 from icgi.bench.summary import Grid, Point
 from icgi.bench.table import number
@@ -36,6 +36,22 @@ def page(run: Run) -> str:
         + "\n".join(map(_grid, grids_of(run)))
         + "\n</html>\n"
     )
+
+
+def pictures(run: Run) -> dict[str, str]:
+    """Curves of a table as files of their own, by the names that its Markdown page has for them."""
+    return {
+        picture_name(run, k): _alone(plot(grid.points, grid.axes))
+        for k, grid in enumerate(grids_of(run))
+        if is_curve(grid)
+    }
+
+
+def _alone(drawing: str) -> str:
+    style = "<style>text { font: 12px system-ui, sans-serif; fill: #444 }</style>"
+    paper = '<rect width="100%" height="100%" fill="#fff"/>'
+    head, _, body = drawing.partition(">")
+    return f'{head} xmlns="http://www.w3.org/2000/svg">{style}{paper}{body}\n'
 
 
 def _grid(grid: Grid) -> str:

@@ -42,15 +42,21 @@ def answer(
 ) -> dict[str, Any]:
     """Line of one answer with the marginals of up to `MOST` variables and features."""
     found, line = answers.ask(question, engine, seed, seconds, table_bytes)
+    return line | stored(question, found.probs, seed)
+
+
+def stored(question: Question, probs: FloatArray, seed: int) -> dict[str, Any]:
+    """What a line keeps of an answer; nothing where there is no reference."""
     if question.reference is None:
-        return line
+        return {}
     free = answers.free_variables(question)
     kept = np.sort(np.random.default_rng(seed).permutation(free)[:MOST])
     rows = [(int(i), int(question.model.cards[i])) for i in kept]
-    line["ours"] = [[round(float(p), DIGITS) for p in found.probs[i, :k]] for i, k in rows]
-    line["truth"] = [[round(float(p), DIGITS) for p in question.reference[i, :k]] for i, k in rows]
-    line["features"] = _features(question)
-    return line
+    return {
+        "ours": [[round(float(p), DIGITS) for p in probs[i, :k]] for i, k in rows],
+        "truth": [[round(float(p), DIGITS) for p in question.reference[i, :k]] for i, k in rows],
+        "features": _features(question),
+    }
 
 
 def _features(question: Question) -> list[float]:
@@ -134,9 +140,14 @@ class Measured:
     n_eff: float
     seconds: float
     graphs: int
-    everything: int  # graphs whose sets hold every state: no threshold keeps the promise
+    everything: int  # answers whose sets hold every state: no threshold keeps the promise
     unsettled: int
     seeds: int = 1
+
+    @property
+    def answers(self) -> int:
+        """Graphs times seeds."""
+        return self.graphs * self.seeds
 
 
 def measure(
@@ -194,10 +205,12 @@ def grids(run: Run) -> list[Grid]:
                 reason = reasons.get(column.title, found)[:140]
                 rows.append((name, *cells, "–", "–", reason))
                 continue
-            note = f"{found.everything} of {found.graphs} without a guarantee: sets hold all states"
+            note = (
+                f"{found.everything} of {found.answers} without a guarantee: sets hold all states"
+            )
             rows.append((
                 name, *cells, number(found.coverage_sd, 3),
-                f"{found.unsettled} of {found.graphs}", note if found.everything else "",
+                f"{found.unsettled} of {found.answers}", note if found.everything else "",
             ))  # fmt: skip
             records += [
                 {
@@ -244,16 +257,15 @@ def measured(lines: Sequence[Line], row: Row, column: Column, weighted: bool) ->
 
 
 def _mean(found: Sequence[Measured]) -> Measured:
-    """Means over seeds; graphs, and those without a promise, of all seeds together."""
+    """Means over seeds; answers without a promise, or that did not end, of all seeds together."""
     means = {
         name: float(np.mean([getattr(each, name) for each in found]))
         for name in ("ece", "coverage", "coverage_sd", "set_size", "n_eff", "seconds")
     }
     counts = {
-        name: sum(getattr(each, name) for each in found)
-        for name in ("graphs", "everything", "unsettled")
+        name: sum(getattr(each, name) for each in found) for name in ("everything", "unsettled")
     }
-    return Measured(**means, **counts, seeds=len(found))  # type: ignore[arg-type]
+    return Measured(**means, **counts, graphs=found[0].graphs, seeds=len(found))  # type: ignore[arg-type]
 
 
 def _claim(run: Run, row: Row, column: Column, weighted: bool, key: str) -> float | str | None:

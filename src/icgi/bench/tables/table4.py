@@ -39,6 +39,11 @@ def _glasses(n: int, length: int, calibration: int, test: int) -> list[Case]:
     return _marked(known, CALIBRATION) + _marked(new, TEST)
 
 
+def small_glasses() -> list[Case]:
+    """Models of the small scale that need no published instance."""
+    return _glasses(40, 4, 20, 8)
+
+
 def _real(most: int | None) -> list[Case]:
     """Published instances: every second of a family calibrates; proteins are only tested."""
     if data_folder() is None:
