@@ -227,7 +227,8 @@ def _lines(run: Run, kept: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"key": job.key, **words, **line, "seconds": 0.0, "memory": 0}
             continue
         first = kept[f"{key}-probs"]
-        probs = np.column_stack([first, 1.0 - first.sum(1)])
+        probs = np.maximum(np.column_stack([first, 1.0 - first.sum(1)]), 0.0)
+        probs[np.arange(probs.shape[1]) >= question.model.cards[:, None]] = 0.0
         line |= answers.errors(question, probs)
         if run.table.name == "table4":
             line |= stored(question, probs, own["seed"])
