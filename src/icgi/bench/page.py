@@ -10,7 +10,10 @@ from icgi.bench.runner import Run
 from icgi.bench.summary import Grid, Point
 from icgi.bench.table import number
 
-_COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b79a20", "#72b7b2", "#9d755d", "#7f7f7f")
+_COLOURS = (
+    "#4c78a8", "#f58518", "#54a24b", "#e45756", "#b79a20", "#72b7b2", "#9d755d", "#7f7f7f",
+    "#b279a2", "#222222",
+)  # fmt: skip
 _WIDTH, _ROW, _LEFT = 640, 20, 170
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 80em; padding: 0 1em;
