@@ -39,6 +39,7 @@ LONGEST = 2**30  # sweeps of a launch: the kernels count in 32 bits
 FASTEST = 1e-7  # seconds a sweep takes at least, should the clock be too coarse to see it
 SLOWEST_SWAP = 0.01  # a mean acceptance below this breaks the ladder in two
 NEGLIGIBLE = 1e-4  # chains that differ by less agree: their sums are of single precision
+ROUNDING = 2.0**-24  # of a sum, in every addition; of a spin that hardly moves always the same way
 
 Launch = Callable[[Schedule, int], Raw]
 
@@ -209,11 +210,13 @@ def _answer(
     n, k = model.n_variables, model.max_states
     parts = raw.sums[b, :, :, :n, :k]  # c s n k
     chains, segments = parts.shape[:2]
-    within, ratio = _rhat(parts, raw.squares[b, :, :, :n, :k])
+    counted = raw.sweeps - int(settings.burn_share * raw.sweeps)
+    noise = max(NEGLIGIBLE, ROUNDING * counted / segments)
+    within, ratio = _rhat(parts, raw.squares[b, :, :, :n, :k], noise)
     spread = parts.reshape(-1, n, k).std(0, ddof=1) / np.sqrt(chains * segments)
     deviation = parts.mean(1).std(0, ddof=1)
     error = np.maximum(spread, deviation / np.sqrt(chains))
-    most = chains * (raw.sweeps - int(settings.burn_share * raw.sweeps))
+    most = chains * counted
     ess = np.clip(within / np.maximum(error, 1e-9) ** 2, 1.0, most)
     probs = parts.mean((0, 1))
     probs = np.where(np.arange(k) < model.cards[:, None], probs, 0.0)
@@ -246,7 +249,9 @@ def _answer(
     )
 
 
-def _rhat(parts: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _rhat(
+    parts: FloatArray, squares: FloatArray, noise: float = NEGLIGIBLE
+) -> tuple[FloatArray, FloatArray]:
     """(variance within half chains, split R-hat) from segment means c s … and squares c 2 …."""
     means = halves(parts[None])[0]  # c 2 n k
     within = np.maximum(squares - means**2, 0.0).mean((0, 1))
@@ -254,7 +259,7 @@ def _rhat(parts: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArra
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.sqrt(1.0 + between / within)
     # chains frozen in different states have no variance within, and are as far from mixed as can be
-    return within, np.where(between <= NEGLIGIBLE**2, 1.0, ratio)
+    return within, np.where(between <= noise**2, 1.0, ratio)
 
 
 def _log_z(model: FactorGraph, ising: IsingArrays | None, raw: Raw, b: int) -> tuple[float, float]:
