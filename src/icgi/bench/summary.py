@@ -44,7 +44,7 @@ def grids(run: Run) -> list[Grid]:
     lines = run.lines()
     missing = [line for line in lines if "case" not in line]
     answers = [line for line in lines if "case" in line]
-    made = _part(run, answers, missing, "")
+    made = [*_stale(run, answers), *_part(run, answers, missing, "")]
     if len(run.scale.rows) > 1:
         everything = Row(EVERYTHING, "All")
         made.append(_grid(run, everything, entries(run.table, [*answers, *missing]), ""))
@@ -54,6 +54,32 @@ def grids(run: Run) -> list[Grid]:
             made += _part(run, own, missing, section.title)
     tests = _tests(run, answers)
     return [*made, *([tests] if tests.rows else []), *references(run)]
+
+
+def _stale(run: Run, answers: Sequence[Line]) -> list[Grid]:
+    """Rows with answers that were compared with references which have been replaced since."""
+    if run.scale.references is None:
+        return []
+    now = {case: x["error"] for case, x in of_cases(run.references, run.scale.references).items()}
+    rows = []
+    for row in run.scale.rows:
+        own = [x for x in answers if x["group"] == row.group and "reference_error" in x]
+        old = [x for x in own if x["reference_error"] != now.get(x["case"], x["reference_error"])]
+        if old:
+            errors = {x["case"]: (x["reference_error"], now[x["case"]]) for x in old}
+            then, since = (max(pair[k] for pair in errors.values()) for k in (0, 1))
+            share = f"{len(old)} of {len(own)}"
+            rows.append((row.group, share, f"{then:.1e}", f"{since:.1e}"))
+    if not rows:
+        return []
+    return [
+        Grid(
+            "Compared with earlier references",
+            ("row", "answers", "standard error then", "of the reference since"),
+            tuple(rows),
+            "These answers have not been asked again since their references were made anew.",
+        )
+    ]
 
 
 def _part(run: Run, answers: Sequence[Line], missing: Sequence[Line], section: str) -> list[Grid]:
