@@ -139,12 +139,17 @@ class IcgiNetwork:
 
                 require_ising(models[others[0]])  # refuses
             from icgi.neural.general_engine import general_marginals
+            from icgi.neural.rest import SHARE, ExactRest
 
+            until = deadline.share(len(others) / len(models)) if arrays else deadline
+            exact = None
+            if self.rest != "sum":
+                exact = ExactRest(CORE, until.share(SHARE), budget.table_bytes)
             answers = general_marginals(
                 shipped("icgi-general").to(self.device), [models[k] for k in others],
                 self.orders or ORDERS,
                 [rngs[k] for k in others], table_bytes=budget.table_bytes, device=self.device,
-                deadline=deadline.share(len(others) / len(models)) if arrays else deadline,
+                deadline=until, exact=exact,
             )  # fmt: skip
             found |= zip(others, answers, strict=True)
         if arrays:
