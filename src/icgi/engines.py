@@ -49,15 +49,13 @@ def engine_class(name: str) -> Callable[..., Engine]:
 def parse_engine(text: str) -> Engine:
     """Engine from its text form, `lbp:damping=0.5,schedule=residual` or `icgi:fast`."""
     name, _, rest = text.partition(":")
-    return _with_settings(name, engine_class(name), rest)
+    make = engine_class(name)
+    return make(**_settings(name, make, rest))
 
 
-@functools.lru_cache(
-    maxsize=64
-)  # engines are settings; reading them takes as long as a small answer
-def _with_settings(name: str, make: Callable[..., Engine], rest: str) -> Engine:
-    if not rest:
-        return make(**_network(name, make))
+@functools.lru_cache(maxsize=64)  # reading them takes as long as a small answer
+def _settings(name: str, make: Callable[..., Engine], rest: str) -> dict[str, object]:
+    """What an engine is made with; making it again looks again at what it needs."""
     known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
     hints = _hints(make)
     settings = _network(name, make)
@@ -69,7 +67,7 @@ def _with_settings(name: str, make: Callable[..., Engine], rest: str) -> Engine:
         if key not in known:
             raise IcgiError(_unknown_option(name, key if equals else item, known))
         settings[key] = _convert(name, key, value, hints[key])
-    return make(**settings)
+    return settings
 
 
 def engine_of(given: str | Engine) -> Engine:

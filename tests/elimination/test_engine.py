@@ -217,7 +217,7 @@ def test_tables_that_fit_are_used_where_trains_are_sound_but_not_accurate() -> N
 
 
 @pytest.mark.parametrize(
-    "option", ["rank=0", "iterations=0", "layouts=0", "samples=-2", "steps=-1", "spread=nan"]
+    "option", ["rank=0", "iterations=0", "layouts=0", "samples=-2", "steps=-1"]
 )
 def test_settings_that_no_run_could_honour_are_refused_by_name(option: str) -> None:
     with pytest.raises(IcgiError, match=f"ttve: {option} is too small; give [01] or more"):

@@ -34,7 +34,6 @@ from icgi.sampling.targets import Target, symmetric_spins, target
 
 __all__ = ["GpuTempering", "IsingBatch", "available", "temper_dense"]
 
-PROBE = 256  # sweeps that place the ladder and measure the pace
 LONGEST = 2**30  # sweeps of a launch: the kernels count in 32 bits
 FASTEST = 1e-7  # seconds a sweep takes at least, should the clock be too coarse to see it
 SLOWEST_SWAP = 0.01  # a mean acceptance below this breaks the ladder in two
@@ -61,7 +60,7 @@ class GpuTempering:
     segments: int = 8  # parts of every chain; their spread gives the standard error
     r_hat: float = 1.05
     adapt: bool = True  # place the levels by the probe; otherwise they are geometric
-    probe: int = PROBE  # sweeps of the probe; cold models need more until swaps are typical
+    probe: int = 256  # sweeps of the probe; cold models need more until swaps are typical
 
     def __post_init__(self) -> None:
         if not 2 <= self.replicas <= 32:
