@@ -21,8 +21,8 @@ from icgi.model.graph import FactorGraph, FloatArray, IntArray
 
 Factor = tuple[Scope, FloatArray]
 
-SHARE = 0.1  # of the seconds, for belief propagation
-SWEEPS = 1000  # of it at most
+SHARE = 0.2  # of the seconds, for belief propagation
+SWEEPS = 1000  # of it where no seconds are given
 STRONGEST = 50.0  # log ratio of a message: fields stay within reach of double precision
 
 
@@ -40,6 +40,14 @@ class Anticipated:
         """log₂ of the largest table."""
         return math.log2(max((table.size for _, table in self.factors), default=1))
 
+    @property
+    def beliefs(self) -> FloatArray:
+        """What the fields alone say, n k: belief propagation's answer where it came to rest."""
+        probs = np.zeros((len(self.cards), int(self.cards.max(initial=1))))
+        for i, field in enumerate(self.fields):
+            probs[i, : len(field)] = field / field.sum()
+        return probs
+
 
 def anticipated(
     model: FactorGraph, budget: Budget, deadline: Deadline, rng: Generator, propagate: bool
@@ -48,8 +56,9 @@ def anticipated(
 
     The model is one that `supported` left; raises `TimeSpent`.
     """
-    limit = Budget(SWEEPS, deadline.share(SHARE).left, budget.table_bytes)
-    settled = LoopyBP(damping=0.3, restarts=0).messages(model, limit, rng)
+    seconds = deadline.share(SHARE).left
+    limit = Budget(SWEEPS if math.isinf(seconds) else None, seconds, budget.table_bytes)
+    settled = LoopyBP().messages(model, limit, rng)
     if settled is None:
         raise TimeSpent
     flat, messages, at_rest = settled
