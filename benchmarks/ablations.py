@@ -4,12 +4,13 @@
     python benchmarks/ablations.py measure FOLDER    errors of what was trained; lines are kept
     python benchmarks/ablations.py table             print the tables
 
-`parts`: the network without one part, exact labels. `loss`: γ and M_eff of the paper's loss alone,
-on labels of short chains, so that their deviation ŝ means something; on exact labels ŝ = 0 and γ
-changes nothing. All runs of all seeds have the same models, batches and steps, or seconds, each in
-a process of its own (recorded runs on streams of one process do not get on with each other). γ
-and M_eff are looked at on validation models of the training families only. A second call leaves
-out what is there already.
+`parts`: the network without one part, exact labels. `ranges`: one size or rate changed within the
+ranges that the paper searched, looked at on validation models only. `loss`: γ and M_eff of the
+paper's loss alone, on labels of short chains, so that their deviation ŝ means something; on exact
+labels ŝ = 0 and γ changes nothing. All runs of all seeds have the same models, batches and steps,
+or seconds, each in a process of its own (recorded runs on streams of one process do not get on with
+each other). γ and M_eff are looked at on validation models of the training families only. A second
+call leaves out what is there already.
 """
 
 import argparse
@@ -46,6 +47,13 @@ SEEDS = (42, 123, 456)
 PARTS = ("paper-short", "paper-star", "paper-laplacian", "paper-random-order")
 GAMMAS, EFFECTIVES = (0.0, 1.0, 5.0, 10.0), (100.0, 1000.0, 10_000.0)
 SETS = ("mix N ≤ 24", "EA 2D L=8 β=1", "SK N=50 β=1 h=0.1", "BA N=60 m=3 β=1")
+RANGES: dict[str, tuple[float, ...]] = {
+    "rank": (4, 16, 64),
+    "features": (32, 128),
+    "layers": (1, 6),
+    "heads": (2, 8),
+    "rate": (3e-4, 1e-3, 5e-3),
+}
 CHAINS, BURN, SWEEPS = 4, 20, 60  # of labels whose deviation means something
 CHUNK = 8192  # models whose chains run together
 
@@ -54,6 +62,18 @@ def configurations(group: str) -> dict[str, TrainConfig]:
     """Runs of a group by name."""
     if group == "parts":
         return {name: PRESETS[name] for name in PARTS}
+    if group == "ranges":
+        found = {"plain": PLAIN}
+        for name, values in RANGES.items():
+            for value in values:
+                found[f"{name}={value:g}"] = (
+                    dataclasses.replace(PLAIN, rate=value)
+                    if name == "rate"
+                    else dataclasses.replace(
+                        PLAIN, settings=dataclasses.replace(PLAIN.settings, **{name: int(value)})
+                    )
+                )
+        return found
     pairs = [(g, 1000.0) for g in GAMMAS] + [(5.0, m) for m in EFFECTIVES if m != 1000.0]
     return {
         f"γ={g:g} M={m:g}": dataclasses.replace(PLAIN, loss="paper", gamma=g, effective=m)
@@ -265,6 +285,16 @@ def table() -> None:
         cells = [spread([x["validation"]["mae"] for x in own if x.get("group") == "parts"])]
         cells += [difference(lines, name, s) for s in sets]
         print(f"| `{name}` | " + " | ".join(cells) + " |")
+    print("\n| one thing changed | MAE on validation models | of the first | seconds |")
+    print("|---|---|---|---|")
+    ranges = [x for x in lines if x.get("group") == "ranges"]
+    plain = [x["validation"]["mae"] for x in ranges if x["variant"] == "plain"]
+    for name in dict.fromkeys(x["variant"] for x in ranges):
+        rows = [x for x in ranges if x["variant"] == name]
+        mae = [x["validation"]["mae"] for x in rows]
+        seconds = np.mean([x["seconds"] for x in rows])
+        ratio = np.mean(mae) / np.mean(plain) if plain else math.nan
+        print(f"| {name} | {spread(mae)} | {ratio:.2f} | {seconds:.0f} |")
     print("\n| loss | MAE | ECE | largest error | within two deviations | rank |")
     print("|---|---|---|---|---|---|")
     loss = [x for x in lines if x.get("group") == "loss"]

@@ -3,6 +3,7 @@
     ICGI_STUDY=… python benchmarks/auto_errors.py run --set dev [--minutes 5] [--first 0]
     ICGI_STUDY=… python benchmarks/auto_errors.py fit           factors for portfolio/doubt.py
     ICGI_STUDY=… python benchmarks/auto_errors.py judge --set dev     one line per answer
+    python benchmarks/auto_errors.py sure       what answers are worth that state tiny errors
     python benchmarks/auto_errors.py                            the table of docs/engines/auto.md
 
 Models that are too large for dense tables within `ttve` and small enough for an exact reference;
@@ -41,6 +42,7 @@ from icgi.portfolio.approximate import approximations
 from icgi.portfolio.combine import Route, combine
 
 LINES = Path(__file__).parent / "results" / "auto_errors.jsonl"
+COVERAGE = Path(__file__).parent / "results" / "coverage.jsonl"
 PAGE = Path(__file__).parent.parent / "docs" / "engines" / "auto.md"
 ALIKE = (
     "large grid", "large er", "large sk", "large ea3d", "large potts", "large factor", "large csp",
@@ -281,6 +283,26 @@ def show() -> None:
     print("\n".join(text))
 
 
+def sure(options: argparse.Namespace) -> None:
+    """Trusted answers of elimination by what they state: how many, and the largest mean error.
+
+    Besides those of this study those of benchmarks/coverage.py.
+    """
+    told = [(x["now"]["expected"], x["now"]["error"]) for x in known()
+            if x["now"]["chosen"] == "ttve" and x["now"]["status"] == "converged"]  # fmt: skip
+    other = [json.loads(x) for x in COVERAGE.read_text().splitlines()]
+    stated = [(x["stated"], x["error"]) for x in other
+              if x["engine"].startswith("ttve") and x["status"] == "converged"]  # fmt: skip
+    print("| stated, at most | of `auto_errors` | largest error | of `coverage` | largest error |")
+    print("|---" * 5 + "|")
+    for most in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
+        cells = [f"{most:.0e}"]
+        for found in (told, stated):
+            errors = [error for said, error in found if said <= most]
+            cells += [str(len(errors)), f"{max(errors, default=0.0):.1e}"]
+        print("| " + " | ".join(cells) + " |")
+
+
 def row(group: list[dict], word: str) -> list[str]:
     each = [x[word] for x in group]
     error, expected = (np.array([x[key] for x in each]) for key in ("error", "expected"))
@@ -322,7 +344,7 @@ def width(each: list[dict]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", nargs="?", choices=("run", "fit", "judge"))
+    parser.add_argument("task", nargs="?", choices=("run", "fit", "judge", "sure"))
     parser.add_argument("--set", choices=tuple(SETS), default="dev")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--first", type=int, default=0, help="number of the first model")
@@ -330,7 +352,7 @@ def main() -> None:
     if options.task is None:
         show()
     else:
-        {"run": run, "fit": fit, "judge": judge}[options.task](options)
+        {"run": run, "fit": fit, "judge": judge, "sure": sure}[options.task](options)
 
 
 if __name__ == "__main__":

@@ -189,7 +189,10 @@ def render() -> None:
         "the model are not counted. *refused* is a message before or within that time that says "
         "why. An engine keeps its deadline if it uses at most max(0.5 s, 10 %) more than asked: "
         f"{len(found) - len(late)} of {len(found)} did; **late** marks the others, with the "
-        "processor time that they got. The loads of the two cores, median (most):",
+        "processor time that they got: less than was asked means that other programs had the rest. "
+        "Rows of 1 and 5 s that never were late, and those of 20 s of the engines `mf` to `pt` on "
+        "grids and SK models, are of an earlier version; a dash was not run. The loads of the two "
+        "cores, median (most):",
         "",
         *(f"* {s:g} s: {load(found.values(), s)}" for s in asked),
     ]

@@ -3,6 +3,8 @@
     python benchmarks/equal_terms.py [--models 100] [--only SET ...] [--engines TEXT ...]
                                                                     measure; lines are kept
     python benchmarks/equal_terms.py switches [--models 100]        parts of the paper's network
+    python benchmarks/equal_terms.py references --only SET … [--seconds S]
+                                    make references of spin models on a CUDA device, by pt-gpu
     python benchmarks/equal_terms.py table                          print the tables
 
 Every shipped network was trained on the same 100,000 models of 10 to 24 spins with exact labels,
@@ -34,6 +36,7 @@ from icgi.neural.engine import switched
 from icgi.neural.network_engine import network_marginals
 from icgi.neural.networks import network_class
 from icgi.neural.weights import shipped
+from icgi.sampling.gpu import GpuTempering
 from icgi.train.kinds import Limits
 from icgi.train.mixture import draw
 
@@ -77,9 +80,7 @@ def models_of(name: str, count: int) -> tuple[list[FactorGraph], list[FloatArray
     """Models of a set, their references, and the references' mean standard error."""
     rng = np.random.default_rng([4711, *name.encode()])
     models = [SETS[name](rng) for _ in range(count)]
-    folder = LINES.parent.parent.parent / "runs" / "equal_terms"
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"{name.encode().hex()}.npz"
+    kept = kept_at(name)
     known: list[FloatArray] = []
     errors: list[float] = []
     if kept.exists():
@@ -94,6 +95,27 @@ def models_of(name: str, count: int) -> tuple[list[FactorGraph], list[FloatArray
     if new:
         np.savez(kept, errors=errors, **{f"p{m}": p for m, p in enumerate(known)})
     return models, known[:count], float(np.mean(errors[:count]))
+
+
+def references(given: argparse.Namespace) -> None:
+    """Two independent runs of all models of a set in one batch; their mean is the reference."""
+    for name in given.only or SETS:
+        rng = np.random.default_rng([4711, *name.encode()])
+        models = [SETS[name](rng) for _ in range(given.models or 100)]
+        budget = Budget(10**9, given.seconds / 2, table_bytes=2**35)
+        runs = [GpuTempering().run(models, budget, np.random.default_rng(s)) for s in (1, 2)]
+        probs = [(a.probs + b.probs) / 2 for a, b in zip(*runs, strict=True)]
+        apart = [float(np.abs(a.probs - b.probs).mean()) for a, b in zip(*runs, strict=True)]
+        errors = np.array(apart) / 2  # of the mean of two runs
+        np.savez(kept_at(name), errors=errors, **{f"p{m}": p for m, p in enumerate(probs)})
+        print(f"{name}: mean error of a probability {errors.mean():.1e}, most {errors.max():.1e}")
+
+
+def kept_at(name: str) -> Path:
+    """File of the references of a set."""
+    folder = LINES.parent.parent.parent / "runs" / "equal_terms"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name.encode().hex()}.npz"
 
 
 def errors_of(answers: list[FloatArray], known: list[FloatArray]) -> list[float]:
@@ -302,17 +324,20 @@ def one(found: list[dict[str, object]], name: str, fits: Callable[[str], bool]) 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "what", nargs="?", default="measure", choices=["measure", "switches", "table"]
+        "what", nargs="?", default="measure", choices=["measure", "switches", "references", "table"]
     )
     parser.add_argument("--models", type=int, default=None)
     parser.add_argument("--only", nargs="+", choices=[*SETS])
     parser.add_argument("--engines", nargs="+", help="those that begin so")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of the references of a set")
     parser.add_argument("--device", default="cpu", help="of the networks but icgi:fast")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.what == "measure":
         measure(given)
+    elif given.what == "references":
+        references(given)
     elif given.what == "switches":
         switches(given)
     else:

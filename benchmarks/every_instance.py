@@ -12,7 +12,8 @@ late; the new line takes the place of the old one. With several workers each
 answer has one process and one thread, and `load` says how busy the machine was. An answer is
 unsound if a row is not a distribution, if a state that the evidence and the zeros rule out has
 mass, or if log Z or a standard error is not a finite number. It is late if it took more than
-max(0.5 s, 10 %) longer than asked.
+max(0.5 s, 10 %) longer than asked, by the clock on the wall, or with `ICGI_CLOCK=processor` by the
+processor time of the process (on a machine that others use); each line says which.
 """
 
 import argparse
@@ -115,6 +116,7 @@ def answer(instance: Instance, engine: str, seconds: float) -> dict:
     faulthandler.cancel_dump_traceback_later()
     line |= {"seconds": round(clock.now() - began, 3), "limit": seconds}
     line["load"] = round(os.getloadavg()[0], 1)
+    line["clock"] = "processor" if clock.BY_PROCESSOR else "wall"
     if found is None:
         return line
     line |= {"status": found.status.value, "sound": sound(found)}
@@ -167,12 +169,20 @@ def _incomplete(found: list[dict]) -> list[str]:
     most = max(per_engine.values(), default=0)
     families = {e: len({x["family"] for x in found if x["engine"] == e}) for e in per_engine}
     fewest = min((per_engine[e], families[e]) for e in per_engine) if per_engine else (0, 0)
-    text = []
+    by_processor = sum(line.get("clock") == "processor" for line in found)
+    text = [
+        f"{by_processor:,} of the {len(found):,} answers had their seconds counted in processor "
+        "time, since others used the machine; the seconds of the rest are those of the clock on "
+        "the wall.",
+        "",
+    ]
     if fewest[0] < most:
+        total = most * len(ENGINES)
         text += [
-            f"Not all engines have met all {most} instances: they meet one instance of every "
-            f"family before the second of any. The engine with the fewest has met {fewest[0]}, of "
-            f"{fewest[1]} families.",
+            f"**Not complete:** {total - len(found):,} of {total:,} answers are missing (column "
+            "*not asked*); the command above asks for these and no others. Engines meet one "
+            "instance of every family before the second of any. The engine with the fewest has "
+            f"met {fewest[0]}, of {fewest[1]} families.",
             "",
         ]
     slow = [line for line in found if late(line)]
@@ -180,9 +190,10 @@ def _incomplete(found: list[dict]) -> list[str]:
     if loads:
         text += [
             f"The {len(slow)} late answers were made while two cores had a load of {loads[0]:g} to "
-            f"{loads[-1]:g}: "
+            f"{loads[-1]:g} (*p*: by processor time): "
             + ", ".join(
                 f"`{x['engine']}` {x['instance']} {x['seconds']:.1f} s"
+                + " *p*" * (x.get("clock") == "processor")
                 for x in sorted(slow, key=lambda x: -x["seconds"])
             )
             + ".",
@@ -211,12 +222,14 @@ def render() -> None:
         "10 %) over the time. `pt-gpu` needs a device and was left out.",
         "",
         *_incomplete(found),
-        "| engine | instances | " + " | ".join(KINDS) + " |",
-        "|---" * (len(KINDS) + 2) + "|",
+        "| engine | instances | not asked | " + " | ".join(KINDS) + " |",
+        "|---" * (len(KINDS) + 3) + "|",
     ]
+    most = max((row["instances"] for row in count.values()), default=0)
     for engine in [e for e in ENGINES if e in count]:
         row = count[engine]
-        cells = [str(row[kind]) for kind in ("instances", *KINDS)]
+        cells = [str(row["instances"]), str(most - row["instances"])]
+        cells += [str(row[kind]) for kind in KINDS]
         text.append(f"| `{engine}` | " + " | ".join(cells) + " |")
     PAGE.write_text("\n".join(text) + "\n")
 

@@ -139,7 +139,7 @@ def measure(solver: str, name: str, limit: float, folder: Path | None) -> dict:
 def problem(done: subprocess.CompletedProcess[str]) -> str:
     """Why a solver gave no answer, in a few words."""
     words = {"NotForIt": "not for it", "treewidth": "too wide", "emory": "memory"}
-    words |= {"bad_alloc": "memory", "Unable to allocate": "memory"}
+    words |= {"bad_alloc": "memory", "Unable to allocate": "memory", "TimeoutError": "timeout"}
     if done.returncode == -signal.SIGXCPU:
         return "timeout"
     for sign, meaning in words.items():

@@ -15,6 +15,7 @@ of some thirty lines around the library.
 import json
 import math
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -171,6 +172,8 @@ def ask_program(
             [program, path, f"{seconds:g}"], capture_output=True, text=True, check=False
         )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode == -signal.SIGXCPU:
+        raise TimeoutError("timeout")
     if done.returncode or not lines:
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise (

@@ -35,6 +35,11 @@ def test_options_are_read_by_their_type() -> None:
         ("jt:arithmetic=liner", r"did you mean 'linear'\?"),
         ("jt:search_share=much", "a number"),
         ("jt:fast", "no option 'fast'"),
+        ("tap:tolerance=nan", "should be a number"),
+        ("mf:restarts=99999999999999999999", "should be a whole number"),
+        ("pt:threads=0", "threads=0; give 1 or more"),
+        ("pa:threads=0", "threads=0; give 1 or more"),
+        ("pa:population=0", "at least 2"),
         (
             "bpnn:network=fast",
             "no option 'network'; its options are: variant, seed, weights, device",

@@ -321,6 +321,10 @@ class Answer:
             partial.replace(path)
         except OSError as error:
             raise IcgiError(f"cannot write {path}: {error.strerror}") from error
+        except IcgiError as error:
+            if isinstance(error.__cause__, OSError):  # it would name the temporary file
+                raise IcgiError(f"cannot write {path}: {error.__cause__.strerror}") from error
+            raise
         finally:
             partial.unlink(missing_ok=True)
 
@@ -385,7 +389,12 @@ class Answer:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        pq.write_table(pa.table(self._columns(level)), path)
+        table = pa.table(self._columns(level))
+        if self.guarantee is not None:  # columns alone do not say what sets and bands promise
+            table = table.replace_schema_metadata(
+                {"guarantee": json.dumps(self.guarantee.as_json(level), ensure_ascii=False)}
+            )
+        pq.write_table(table, path)
 
 
 def _plain(value: float) -> float | None:

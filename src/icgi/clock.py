@@ -146,17 +146,19 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
         """Deadline so many seconds from now; infinitely many never pass, but for a stop."""
-        return cls(now() + seconds)
+        return cls() if seconds == math.inf else cls(now() + seconds)
 
     @property
     def passed(self) -> bool:
         """Whether the time is over, or a stop was requested."""
-        return self.part.stopped or now() >= self.at
+        return self.part.stopped or (self.at < math.inf and now() >= self.at)
 
     @property
     def left(self) -> float:
         """Seconds until then; 0 once passed."""
-        return 0.0 if self.part.stopped else max(self.at - now(), 0.0)
+        if self.part.stopped:
+            return 0.0
+        return max(self.at - now(), 0.0) if self.at < math.inf else math.inf
 
     def within(self, seconds: float) -> "Deadline":
         """The earlier of this deadline and the moment so many seconds from now."""

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -49,7 +50,13 @@ def engine_class(name: str) -> Callable[..., Engine]:
 def parse_engine(text: str) -> Engine:
     """Engine from its text form, `lbp:damping=0.5,schedule=residual` or `icgi:fast`."""
     name, _, rest = text.partition(":")
-    make = engine_class(name)
+    return _with_settings(name, engine_class(name), rest)
+
+
+@functools.lru_cache(
+    maxsize=64
+)  # engines are settings; reading them takes as long as a small answer
+def _with_settings(name: str, make: Callable[..., Engine], rest: str) -> Engine:
     if not rest:
         return make(**_network(name, make))
     known = {f.name: f for f in dataclasses.fields(make)}  # type: ignore[arg-type]
@@ -76,6 +83,9 @@ def engine_of(given: str | Engine) -> Engine:
             "the settings of one"
         )
     return given
+
+
+_LARGEST: dict[object, float] = {int: 2**31 - 1, float: math.inf}  # beyond it kernels overflow
 
 
 @functools.cache
@@ -112,9 +122,11 @@ def _convert(engine: str, key: str, text: str, hint: object) -> object:
                 return None
         elif kind in (int, float, str):
             try:
-                return kind(text)
+                value = kind(text)
             except ValueError:
                 continue
+            if isinstance(value, str) or abs(value) <= _LARGEST[kind]:  # NaN is not
+                return value
     wanted = " or ".join(_describe(kind) for kind in _kinds(hint))
     raise IcgiError(f"engine {engine!r}: option {key}={text!r} should be {wanted}{near}")
 

@@ -92,7 +92,8 @@ class Budget:
 
     def until(self, deadline: Deadline) -> "Budget":
         """Same budget with the seconds that are left before a deadline."""
-        return replace(self, seconds=deadline.left)
+        left = deadline.left
+        return self if left == self.seconds else replace(self, seconds=left)
 
 
 def budget_of(given: Budget | None) -> Budget:

@@ -51,7 +51,9 @@ def variable_number(model: FactorGraph, variable: int | str) -> int:
         variable = int(variable)
     variable = index(variable)
     if not 0 <= variable < model.n_variables:
-        raise IndexError(f"variable {variable} of a model with {model.n_variables} variables")
+        raise IndexError(
+            f"there is no variable {variable}: the model has {model.n_variables}, counted from 0"
+        )
     return variable
 
 

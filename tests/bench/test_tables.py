@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ from typer.testing import CliRunner
 
 import icgi
 from icgi.bench import cases, references
+from icgi.bench.ablation import measured
 from icgi.bench.available import trouble
 from icgi.bench.render import grids_of, markdown, spreadsheet
 from icgi.bench.runner import Run, run_table
-from icgi.bench.table import SCALES, Case, Device, References
+from icgi.bench.table import SCALES, SEEDS, Case, Device, References
 from icgi.bench.tables import TABLES
 from icgi.bench.tables.regimes import REGIMES
 from icgi.bench.tables.sizes import GROWING
+from icgi.bench.uncertainty import measured as measured_sets
 from icgi.cli import app
 from icgi.data.families import FAMILIES
 from icgi.data.jobs.job import Question, perform
@@ -232,6 +235,44 @@ def test_references_come_from_the_device_where_there_is_one(
     references.make_references(rows, settings, manifest, Serial(), seen.append)
     assert len(seen) == 8  # nor does a machine without a device do any of it again
 
+    asked = list(references.with_references(rows, settings, manifest))
+    longer = {line["key"]: line | {"swept": 10**6} for line in seen if "pt-gpu" in line["part"]}
+    manifest.append(longer.values())  # made elsewhere, in place of the shorter ones
+    anew = list(references.with_references(rows, settings, manifest))
+    assert all(old[2] != new[2] for old, new in zip(asked, anew, strict=True))
+
+
+def test_costs_of_a_network_are_those_of_its_first_seed() -> None:
+    question = Question("sk", FAMILIES["sk"].sample(np.random.default_rng(0), n=6))
+    lines = [measured(question, "lbp", seed, 1.0, 2**30) for seed in SEEDS[:2]]
+    assert ["throughput" in line for line in lines] == [True, False]
+
+
+def test_table_4_calibrates_each_seed_by_its_own_answers(tmp_path: Path) -> None:
+    run = Run(TABLES["table4"], "smoke", tmp_path)
+    row, column = run.scale.rows[0], next(c for c in run.table.columns if c.trained)
+    rng = np.random.default_rng(0)
+    truth = rng.dirichlet([3, 1], size=(2, 6, 5))  # two parts of six graphs of five spins
+
+    def line(part: int, graph: int, seed: int) -> dict:
+        own = truth[part, graph] if seed == 42 else np.full((5, 2), 0.5)
+        return {
+            "key": f"{part} {graph} {seed}", "column": column.title, "engine": "x", "seed": seed,
+            "case": f"{part} {graph}", "group": REGIMES[row.group].data, "asked": 1.0,
+            "part": ("calibration", "test")[part], "ours": own.tolist(), "status": "estimated",
+            "truth": truth[part, graph].tolist(), "features": [float(graph)], "seconds": 1.0,
+        }  # fmt: skip
+
+    lines = [line(p, g, s) for p in range(2) for g in range(6) for s in (42, 123)]
+    alone = [measured_sets([x for x in lines if x["seed"] == s], row, column, False)
+             for s in (42, 123)]  # fmt: skip
+    both = measured_sets(lines, row, column, False)
+    assert (both.graphs, both.seeds, both.answers) == (6, 2, 12)
+    assert both.ece == pytest.approx((alone[0].ece + alone[1].ece) / 2)
+    assert alone[0].ece < 0.1 < alone[1].ece
+    half = [*lines, line(0, 0, 456), line(1, 0, 456)]  # a seed that has only begun
+    assert measured_sets(half, row, column, False) == both
+
 
 def test_a_few_cases_are_from_every_family_and_size_and_do_not_depend_on_their_order() -> None:
     def case(name: str, family: str, size: str) -> Case:
@@ -253,8 +294,14 @@ def test_render_writes_a_page_of_every_run(tmp_path: Path) -> None:
     run_table(run, Serial(), only=("jt",))
     words = ["bench", "render", "--folder", str(tmp_path / "lines"), "-o", str(tmp_path / "docs")]
     assert CliRunner().invoke(app, words).exit_code == 0
-    assert sorted(p.name for p in (tmp_path / "docs").iterdir()) == ["index.md", "speed-smoke.md"]
+    written = {p.name for p in (tmp_path / "docs").iterdir()}
+    assert {"index.md", "speed-smoke.md"} <= written
     assert "(speed-smoke.md)" in (tmp_path / "docs" / "index.md").read_text()
+    shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (tmp_path / "docs" / "speed-smoke.md").read_text())
+    assert shown
+    assert written == {"index.md", "speed-smoke.md", *shown}
+    for name in shown:
+        assert ElementTree.parse(tmp_path / "docs" / name).getroot().tag.endswith("svg")
 
 
 @pytest.mark.parametrize(

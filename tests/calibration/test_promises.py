@@ -191,6 +191,34 @@ def test_work_counts_where_an_engine_states_it(made: Calibration) -> None:
     assert told(10.0, 0.9, icgi.Status.CONVERGED).startswith("Sets: ")
 
 
+def test_answers_of_more_work_than_any_are_refused(made: Calibration) -> None:
+    bounded = replace(made, budget={**made.budget, "most_work": 2.0})
+
+    def told(work: float) -> str:
+        answer = asked(1001)
+        marginals = replace(answer.marginals, stats={**answer.stats, "work": work})
+        return str(guarantee(replace(answer, marginals=marginals), bounded))
+
+    assert "at most 2 core-seconds of work" in told(1.9)
+    assert told(2.1).startswith("No guarantee: this answer is more work than any")
+    assert guarantee(asked(1001), bounded).kind == "groups"
+
+
+def test_patience_is_no_part_of_what_an_engine_plans_by(tmp_path: Path) -> None:
+    cases = plan(12, 6)
+    patient = replace(MAKING, patience=100.0)
+    lines, same = (
+        make.measure_all(making, cases, tmp_path / f"{making.patience}")
+        for making in (MAKING, patient)
+    )
+    unequal = {"seconds"}
+    for one, other in zip(lines, same, strict=True):
+        assert {k: v for k, v in one.items() if k not in unequal} == {
+            k: v for k, v in other.items() if k not in unequal
+        }
+    assert make.calibration(patient, same).budget["most_work"] == 0.0
+
+
 def test_each_answer_may_have_a_time_of_its_own() -> None:
     times = [drawn_seconds(BUDGET_OF_TIME, 8.0, f"model {k}").seconds for k in range(300)]
     assert 0.5 <= min(times) < 0.6

@@ -1,5 +1,6 @@
 """`icgi calibrate`, and what `icgi marginals` makes of it."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -46,6 +47,20 @@ def test_lines_of_another_calibration_are_not_mixed_in(run, file) -> None:
     assert "engine" in output
 
 
+def test_a_full_disk_is_said_and_nothing_is_lost(run, monkeypatch) -> None:
+    words = ["calibrate", "--engine", "lbp", *TINY, "-o", "out.json"]
+
+    def full(self: Path, text: str) -> None:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        assert "out.json.lines: No space left" in run(*words, code=1).stderr
+    run(*words)
+    assert Path("out.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -63,6 +78,12 @@ def test_an_unknown_engine_is_refused_before_any_model_is_drawn(run, monkeypatch
     monkeypatch.setattr("icgi.calibration.sets.cases", lambda *_: pytest.fail("models were drawn"))
     assert "unknown engine" in run("calibrate", "--engine", "magic", "-o", "a.json", code=1).stderr
     assert not list(Path().glob("a.json*"))
+
+
+def test_a_model_that_takes_too_long_is_given_up(run) -> None:
+    words = ("--engine", "pt", "--share", 0.02, "--iterations", 10**7, "--patience", 0.05)
+    output = run("calibrate", *words, "-o", "pt.json", code=1).stderr
+    assert "one refusal: given up after 0.05 s" in output
 
 
 def test_times_are_drawn_above_the_shortest(run) -> None:
@@ -139,7 +160,11 @@ def test_a_familiar_model_that_is_refused_is_not_called_unfamiliar() -> None:
 def test_parquet_has_them_too(run, grid) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     run("marginals", "grid.uai", "--engine", "lbp", "-o", "a.parquet")
-    assert {"in_set", "band_low", "band_high"} <= set(pq.read_table("a.parquet").column_names)
+    table = pq.read_table("a.parquet")
+    assert {"in_set", "band_low", "band_high"} <= set(table.column_names)
+    promise = json.loads(table.schema.metadata[b"guarantee"])
+    assert promise["level"] == 0.9
+    assert promise["sentences"][0].startswith("Sets: ")
 
 
 def test_a_calibration_of_another_engine_is_refused_before_anything_runs(run, grid, file) -> None:

@@ -26,6 +26,11 @@ from icgi.model.formats.uai import read_marginals
 from icgi.model.ordering import search
 from icgi.portfolio.auto import Auto
 
+RAIN = """network unknown { }
+variable RAIN { type discrete [ 2 ] { YES, NO }; }
+probability ( RAIN ) { table 0.2, 0.8; }
+"""
+
 
 def files() -> set[str]:
     return {path.name for path in Path().iterdir()}
@@ -176,7 +181,7 @@ def test_the_table_is_shown_even_if_the_disk_is_full(run, grid, monkeypatch) -> 
     monkeypatch.setattr(Path, "write_bytes", full)
     result = run("marginals", "grid.uai", code=1)
     assert "exact; log Z" in result.stdout
-    assert "No space left" in result.stderr
+    assert "cannot write grid.uai.MAR: No space left" in result.stderr
     assert files() == {"grid.uai"}
 
 
@@ -423,6 +428,11 @@ def test_another_engine_refuses_with_its_own_words(run, grid) -> None:
         (["grid.uai", "--observe", "3=wet"], "unknown state"),
         (["grid.uai", "--observe", "3=7"], "states 0 to 1"),
         (["grid.uai", "--observe", "3=0", "--observe", "3=1"], "keep one"),
+        (
+            ["rain.bif", "--observe", "RAIN=YES", "--observe", "RAIN=NO"],
+            "RAIN is observed in state",
+        ),
+        (["grid.uai", "--show", "0,99"], "no variable 99: the model has 16, counted from 0"),
         (["zeros.uai", "--observe", "0=1", "--observe", "1=0"], "probability"),
         (["grid.uai", "--engine", "magic"], "unknown engine"),
         (["grid.uai", "--engine", "lpb"], "did you mean 'lbp'"),
@@ -436,6 +446,7 @@ def test_a_wrong_question_ends_with_1_and_one_message(run, grid, words, message)
     Path("broken.uai").write_text("MARKOV\n2\n2\n")
     Path("binary.uai").write_bytes(bytes(range(256)))
     Path("outside.evid").write_text("1 99 0\n")
+    Path("rain.bif").write_text(RAIN)
     Path("zeros.uai").write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 0 0 1\n")
     before = files()
     result = run("marginals", *words, code=1)
@@ -517,6 +528,21 @@ def test_control_c_in_a_terminal_ends_a_real_engine(engine) -> None:
     assert "stopping: the best answer so far" in remarks
     assert f"{engine}: budget spent; " in output
     assert_allclose([row.sum() for row in read_marginals("wide.uai.MAR")], 1.0)
+
+
+def test_control_c_while_the_command_loads_says_so_in_a_line() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'icgi.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from icgi.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "icgi: interrupted before there was an answer\n"
 
 
 def test_an_interrupted_run_leaves_nothing(run, grid) -> None:

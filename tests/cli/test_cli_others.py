@@ -333,6 +333,13 @@ def test_competition_form_writes_into_the_current_folder(run) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
+def test_competition_form_interrupted_writes_what_there_is_and_says_so(run, grid) -> None:
+    Path("none.evid").write_text("0\n")
+    run("uai", "grid.uai", "none.evid", "none.query", "MAR", "--engine", "patient", code=130)
+    assert_allclose(read_marginals("grid.uai.MAR"), 0.5)
+
+
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("env", [{}, {"INF_TIME": "4"}])
 def test_competition_form_writes_the_most_probable_configuration(run, env) -> None:
     model = make("grid", "grid.uai", rows=4, columns=4)

@@ -18,7 +18,7 @@ from icgi.exact.enumeration import Enumerate
 from icgi.exact.forecast import along, forecast
 from icgi.exact.junction_tree import AlongForecast, AlongOrder, JunctionTree, solve
 from icgi.exact.sweeps import THREADED
-from icgi.exact.tree import LARGE, plan
+from icgi.exact.tree import LARGE, SHORT, plan
 from icgi.inference import Budget, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import cost
@@ -203,6 +203,17 @@ def test_a_hub_with_thousands_of_neighbours() -> None:
     hub = sum(np.logaddexp.reduce(t, axis=1) for t in tables)
     assert found.log_z == pytest.approx(np.logaddexp.reduce(hub), rel=1e-12)
     assert found.probs[0, 0] == pytest.approx(np.exp(hub[0] - np.logaddexp.reduce(hub)), abs=1e-12)
+
+
+@pytest.mark.parametrize("leaves", [3, SHORT, SHORT + 1, 40])
+def test_separators_are_sorted_however_many_variables_they_have(leaves: int) -> None:
+    scopes = tuple((0, i) for i in range(1, leaves + 1))
+    cards = np.full(leaves + 1, 2)
+    model = FactorGraph(cards, scopes, tuple([np.zeros((2, 2))] * leaves))
+    tree = plan(model, np.concatenate([[0], np.arange(leaves, 0, -1)])).tree
+    assert np.diff(tree.sep_start).max() == leaves
+    for low, high in zip(tree.sep_start[:-1], tree.sep_start[1:], strict=True):
+        assert (np.diff(tree.sep[low:high]) > 0).all()
 
 
 def test_a_variable_of_many_states() -> None:

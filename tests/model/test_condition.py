@@ -96,3 +96,12 @@ def test_lift_spreads_every_table() -> None:
     assert full.std_error.tolist() == [[0.1, 0.0, 0.2], [0.0, 0.0, 0.0]]
     assert full.pairs is not None
     assert full.pairs[0, 1].tolist() == [[0.0, 0.25, 0.0], [0.0, 0.0, 0.0], [0.0, 0.75, 0.0]]
+
+
+def test_whole_numbers_of_any_type_are_evidence() -> None:
+    model = FactorGraph(np.array([2, 3]), ((0, 1),), (np.zeros((2, 3)),))
+    found = resolve_evidence(model, {np.int64(0): np.int8(1), 1: 2.0})
+    assert found == {0: 1, 1: 2} == resolve_evidence(model, {0: 1, 1: 2})
+    assert_allclose(condition(model, found).alive, [[False, True, False], [False, False, True]])
+    with pytest.raises(EvidenceError, match="whole number"):
+        resolve_evidence(model, {0: 0.5})  # type: ignore[dict-item]

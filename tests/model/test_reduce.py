@@ -112,3 +112,20 @@ def test_names_of_states_follow_the_states() -> None:
     reduced = restrict(model, propagate(model, all_states(model)))
     assert reduced.states == (("x", "y"), ("x", "y"))
     assert reduced.names == ("a", "b")
+
+
+def test_factors_without_free_variables_add_up_to_one_constant() -> None:
+    rng = np.random.default_rng(0)
+    scopes = ((0, 1), (1,), (1, 2), (0,), (2, 3))
+    cards = (2, 3, 2, 2)
+    tables = tuple(rng.normal(size=tuple(cards[i] for i in scope)) for scope in scopes)
+    model = FactorGraph(np.array(cards), scopes, tables)
+    alive = all_states(model)
+    for i, x in enumerate((1, 2, 0)):
+        alive[i] = False
+        alive[i, x] = True
+    reduced = restrict(model, alive)
+    assert reduced.scopes == ((3,), ())
+    assert_array_equal(reduced.log_tables[0], tables[4][0])
+    expected = tables[0][1, 2] + (tables[1][2] + tables[2][2, 0] + tables[3][1])
+    assert_allclose(reduced.log_tables[1], expected, rtol=1e-15)

@@ -62,7 +62,7 @@ def forecast(engine: str, family: str, options: dict[str, int]) -> int:
     ("engine", "family", "options"),
     [
         ("icgi:orders=1,rest=sum", "ea2d", {"L": 10}),
-        ("icgi:orders=1", "potts", {"L": 9}),
+        ("icgi:orders=1,rest=sum", "potts", {"L": 9}),
     ],
 )
 def test_a_run_takes_what_was_forecast(engine: str, family: str, options: dict[str, int]) -> None:

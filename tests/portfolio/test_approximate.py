@@ -11,7 +11,16 @@ from icgi.data.families import FAMILIES
 from icgi.errors import BudgetError
 from icgi.inference import Budget, Marginals, Status
 from icgi.portfolio import approximate
-from icgi.portfolio.approximate import POLICY, Policy, approximations, promising, worth_a_pilot
+from icgi.portfolio.approximate import (
+    POLICY,
+    Policy,
+    approximations,
+    confirming,
+    pilot_share,
+    promising,
+    worth_a_pilot,
+)
+from icgi.portfolio.combine import Route, combine
 
 RNG = np.random.default_rng
 PLANE = FAMILIES["ea2d"].sample(RNG(0), L=12)
@@ -105,3 +114,60 @@ def test_who_is_refused_beside_the_others_is_asked_alone(monkeypatch) -> None:
     assert len(list(approximations(PLANE, budget, deadline, RNG(0)))) == 1
     with pytest.raises(BudgetError, match="please"):
         list(approximations(PLANE, Budget(table_bytes=999), deadline, RNG(0)))
+
+
+def test_large_dense_models_get_a_glimpse_of_elimination() -> None:
+    crowd = FAMILIES["sk"].sample(RNG(0), n=60)
+    for model, share in ((PLANE, "pilot"), (CUBE, "pilot"), (DENSE, "pilot"), (crowd, "glimpse")):
+        assert pilot_share(model) == getattr(POLICY, share)
+
+
+def routes_that_vouch(*stated: float) -> list[Route]:
+    return [Route(str(k), answer(error, Status.CONVERGED)) for k, error in enumerate(stated)]
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"), [(1e-6, 0.0), (1e-4, 1.0), (0.01, np.inf)], ids=["sure", "good", "not"]
+)
+def test_the_better_an_answer_the_less_time_goes_into_confirming_it(error, seconds) -> None:
+    routes = routes_that_vouch(error)
+    assert confirming(routes, combine(routes), 4.0) == pytest.approx(seconds)
+
+
+def test_who_disagrees_is_heard_however_sure_the_other_is() -> None:
+    one, other = routes_that_vouch(1e-6, 1e-4)
+    other.answer.probs[:] = [0.7, 0.3]
+    assert confirming([one, other], combine([one, other]), 4.0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("error", "confirmed"), [(1e-6, False), (1e-4, True)])
+def test_who_has_only_to_confirm_knows_how_long(error, confirmed, monkeypatch) -> None:
+    """Tempering that begins when all is settled is given that time, not what is left in all."""
+
+    class Once(Watch):
+        def answers(self, model, budget, rng):
+            yield self.first
+
+    class Told(Watch):
+        given = 0.0
+
+        def answers(self, model, budget, rng):
+            Told.given = budget.seconds
+            yield from super().answers(model, budget, rng)
+
+    made = {"lbp": Once(answer(0.5)), "ttve": Once(answer(error, Status.CONVERGED))}
+    made["pt"] = Told(answer(0.02))
+    routes = {name: (lambda each=each: each) for name, each in made.items()}
+    monkeypatch.setattr(approximate, "ROUTES", routes)
+    *_, last = approximations(PLANE, Budget(), Deadline.after(20.0), RNG(0))
+    assert last.combined.chosen.name == "ttve"
+    assert (Told.given > 0) is confirmed
+    assert Told.given < 1.0
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_one_processor_is_elimination_s_for_a_moment(cores: int, monkeypatch) -> None:
+    policy = Policy(head=0.2)
+    routes = watched(monkeypatch, 0.01, cores, policy)
+    waited = routes["lbp"].began - routes["ttve"].began
+    assert (waited > 0.3) is (cores == 1)

@@ -3,7 +3,9 @@ import pytest
 
 import icgi
 import zoo
+from icgi import clock
 from icgi.data.collection import Instance, data_folder, instances
+from icgi.data.families import FAMILIES
 from icgi.elimination.sampling import log_potential
 from icgi.exact.enumeration import joint
 from icgi.model.condition import condition
@@ -131,3 +133,12 @@ def test_collections_agree_with_toulbar2(name: str, collection) -> None:
     theirs = by_toulbar2(condition(model, evidence).model, seconds=20)
     assert theirs is not None
     assert found.log_weight == pytest.approx(theirs, rel=1e-6, abs=1e-3)
+
+
+def test_the_search_that_is_stopped_early_has_what_it_came_across(monkeypatch) -> None:
+    model = FAMILIES["grid"].sample(np.random.default_rng(0), rows=8, columns=8)
+    monkeypatch.setattr("icgi.sampling.tempering.burn_in", lambda *given: clock.request_stop())
+    with clock.stoppable():
+        found = icgi.mpe(model, engine="pt", budget=icgi.Budget(seconds=60))
+    assert not found.exact
+    assert len(found.states) == 64

@@ -206,6 +206,21 @@ def test_chains_frozen_apart_have_no_finite_rhat() -> None:
     assert_array_equal(gpu._rhat(parts[:2], squares[:2])[1], 1.0)
 
 
+def test_rounding_of_long_sums_is_no_disagreement() -> None:
+    """A spin that hardly depends on the others: its sums round the same way for a whole chain."""
+    sweeps = 20_000
+    steps = np.float32([0.90185, 0.90190])  # of two chains
+    total = np.zeros(2, np.float32)
+    for _ in range(sweeps):
+        total += steps
+    means = total.astype(np.float64) / sweeps
+    parts = np.tile(means[:, None, None, None], (1, 8, 1, 1))
+    squares = np.tile((means**2)[:, None, None, None], (1, 2, 1, 1))  # nothing varies within
+    assert abs(means[0] - means[1]) > np.sqrt(2) * gpu.NEGLIGIBLE
+    assert np.isinf(gpu._rhat(parts, squares)[1]).all()
+    assert_array_equal(gpu._rhat(parts, squares, gpu.ROUNDING * sweeps)[1], 1.0)
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"replicas": 1}, {"replicas": 33}, {"ensembles": 1}, {"segments": 3}, {"hottest": 0}],

@@ -8,6 +8,7 @@ import numpy as np
 
 from icgi import clock
 from icgi.bench.available import LEARNED
+from icgi.bench.table import SEEDS
 from icgi.data.jobs import answers
 from icgi.data.jobs.job import Question
 from icgi.engines import parse_engine
@@ -26,15 +27,24 @@ def measured(
     table_bytes: int,
     identity: str = "",
 ) -> dict[str, Any]:
-    """Line of one answer with its costs; the throughput is that of a batch of the same model."""
+    """Line of one answer; of the first seed with its costs, in a batch of the same model."""
     line = answers.answer(question, engine, seed, seconds, table_bytes, identity)
+    return line | costs(question, engine, seed, seconds, table_bytes)
+
+
+def costs(
+    question: Question, engine: str, seed: int, seconds: float | None, table_bytes: int
+) -> dict[str, Any]:
+    """Throughput and operations; of the first seed only, other weights cost the same."""
+    if seed != SEEDS[0]:
+        return {}
     made = answers.alone(parse_engine(engine))
     model = condition(question.model, question.evidence).model
     budget = Budget(seconds=math.inf if seconds is None else seconds, table_bytes=table_bytes)
-    line |= {"throughput": _throughput(made, model, budget, seed)}
+    found: dict[str, Any] = {"throughput": _throughput(made, model, budget, seed)}
     if type(made).__module__.startswith(LEARNED):
-        line |= {"gflops": _operations(made, model, budget, seed) / 1e9}
-    return line
+        found |= {"gflops": _operations(made, model, budget, seed) / 1e9}
+    return found
 
 
 def _throughput(engine: Engine, model: FactorGraph, budget: Budget, seed: int) -> float:

@@ -5,12 +5,15 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from icgi.bench.render import LEGEND, facts, grids_of
+from icgi.bench.render import LEGEND, facts, grids_of, is_curve, picture_name
 from icgi.bench.runner import Run
 from icgi.bench.summary import Grid, Point
 from icgi.bench.table import number
 
-_COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b79a20", "#72b7b2", "#9d755d", "#7f7f7f")
+_COLOURS = (
+    "#4c78a8", "#f58518", "#54a24b", "#e45756", "#b79a20", "#72b7b2", "#9d755d", "#7f7f7f",
+    "#b279a2", "#222222",
+)  # fmt: skip
 _WIDTH, _ROW, _LEFT = 640, 20, 170
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 80em; padding: 0 1em;
@@ -36,6 +39,22 @@ def page(run: Run) -> str:
         + "\n".join(map(_grid, grids_of(run)))
         + "\n</html>\n"
     )
+
+
+def pictures(run: Run) -> dict[str, str]:
+    """Curves of a table as files of their own, by the names that its Markdown page has for them."""
+    return {
+        picture_name(run, k): _alone(plot(grid.points, grid.axes))
+        for k, grid in enumerate(grids_of(run))
+        if is_curve(grid)
+    }
+
+
+def _alone(drawing: str) -> str:
+    style = "<style>text { font: 12px system-ui, sans-serif; fill: #444 }</style>"
+    paper = '<rect width="100%" height="100%" fill="#fff"/>'
+    head, _, body = drawing.partition(">")
+    return f'{head} xmlns="http://www.w3.org/2000/svg">{style}{paper}{body}\n'
 
 
 def _grid(grid: Grid) -> str:

@@ -31,11 +31,17 @@ from icgi.model.graph import FloatArray
 from icgi.sampling.gpu import GpuTempering, available
 
 DIGITS = 8
-REPLICAS = 30
+REPLICAS = 32
+SEGMENTS = 32  # sums of a segment are of single precision: not too many sweeps in one
+PROBE = 4096  # sweeps that place the ladder, of cold models too
 SAMPLERS = ("pt-gpu", "pt")
 """Engines whose two runs make a reference, the first of them that has both."""
 RUNS = (20261, 20262)
 """Seeds of the two runs of tempering."""
+_SHOWN = (
+    ("rhat", "rhat"), ("sweeps", "swept"), ("swap_rate_min", "swaps"),
+    ("round_trips_min", "trips"),
+)  # fmt: skip
 VOUCHED = (Status.EXACT.value, Status.CONVERGED.value)
 MUCH_SMALLER, AGREED = 0.1, 3.0  # times the error of the runs: what another method states, and its
 # distance to them, where it is taken as the reference
@@ -50,7 +56,7 @@ def exact(question: Question, log2_table: float) -> dict[str, Any]:
         with suppress(BudgetError, UnsupportedModelError):
             made = alone(parse_engine(engine))
             found = infer(question.model, question.evidence, made, budget, _rng(RUNS[0]))
-            return _line(question, found, began)
+            return line_of(question, found, clock.now() - began)
     return {"status": REFUSED, "message": f"no exact engine below 2^{log2_table:g} entries"}
 
 
@@ -63,24 +69,25 @@ def sampled(
     found = infer(
         question.model, question.evidence, alone(parse_engine(engine)), budget, _rng(seed)
     )
-    return _line(question, found, began)
+    return line_of(question, found, clock.now() - began)
 
 
 def _rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def _line(question: Question, found: Marginals, began: float) -> dict[str, Any]:
+def line_of(question: Question, found: Marginals, seconds: float) -> dict[str, Any]:
+    """Line of one run of a method, `probs` as rows of each variable's own states."""
     cards = question.model.cards.tolist()
     rows = [row[:card] for row, card in zip(found.probs, cards, strict=True)]
     line: dict[str, Any] = {
         "status": found.status.value,
-        "seconds": clock.now() - began,
+        "seconds": seconds,
         "probs": [[round(float(p), DIGITS) for p in row] for row in rows],
     }
     if found.std_error is not None:
         line["stated"] = float(found.std_error.sum(1).mean())
-    for key, name in (("rhat", "rhat"), ("sweeps", "swept"), ("swap_rate_min", "swaps")):
+    for key, name in _SHOWN:
         if key in found.stats:
             line[name] = float(found.stats[key])
     return line
@@ -90,11 +97,9 @@ def asked(settings: References, group: str) -> dict[str, dict[str, Any]]:
     """What is asked for one reference, by names; all but the first only where that has none."""
     found: dict[str, dict[str, Any]] = {"exact": {"log2_table": settings.log2_table}}
     if settings.device is not None:
-        times, device = settings.device.patient.get(group, 1.0), settings.device
-        engine = f"pt-gpu:replicas={REPLICAS},ensembles={device.ensembles}"
+        # lines say how far they went: runs made elsewhere, for longer, take the place of shorter
         for seed in RUNS:
-            own = {"engine": engine, "seed": seed, "sweeps": int(times * device.sweeps)}
-            found[f"pt-gpu {seed}"] = {**own, "seconds": times * device.seconds}
+            found[f"pt-gpu {seed}"] = {"engine": on_device(settings.device, group), "seed": seed}
     for seed in RUNS:
         own = {"engine": "pt", "seed": seed, "sweeps": settings.sweeps}
         found[f"pt {seed}"] = {**own, "seconds": settings.seconds}
@@ -102,6 +107,13 @@ def asked(settings: References, group: str) -> dict[str, dict[str, Any]]:
         own = {"engine": engine, "seed": RUNS[0], "sweeps": None}
         found[engine] = {**own, "seconds": settings.other_seconds}
     return found
+
+
+def on_device(device: Device, group: str) -> str:
+    """Engine that makes the references of a row on a device."""
+    engine = f"pt-gpu:replicas={REPLICAS},ensembles={device.ensembles}"
+    engine += f",segments={SEGMENTS},probe={PROBE}"
+    return engine + (f",hottest={device.hottest[group]}" if group in device.hottest else "")
 
 
 def jobs(question: Question, group: str, settings: References) -> dict[str, Job]:
@@ -133,13 +145,15 @@ def combined(parts: Mapping[str, Line]) -> Line | None:
     apart = mean_absolute_error(each[0], each[1])
     stated = math.hypot(*(line.get("stated", 0.0) for line in runs)) / len(runs)
     error = max(stated, apart / 2)
-    others = {}
+    others: dict[str, dict[str, Any]] = {}
     chosen = method
     for name, line in parts.items():
-        if name == "exact" or name.partition(" ")[0] in SAMPLERS:
+        if name == "exact" or name.partition(" ")[0] == method:
             continue
         gap = mean_absolute_error(_padded(line["probs"]), mean) if "probs" in line else None
         others[name] = {"status": line["status"], "apart": gap}
+        if name.partition(" ")[0] in SAMPLERS:
+            continue  # the same method on a processor: a check, no better
         vouched = gap is not None and line["status"] in VOUCHED and gap <= AGREED * error
         if chosen == method and vouched and line.get("stated", 0.0) <= MUCH_SMALLER * error:
             chosen = name
@@ -228,11 +242,12 @@ def _on_device(
         have = {part: lines[job.key] for part, job in parts.items() if job.key in lines}
         if "probs" not in have.get("exact", {}) and _sampler(have) is None:
             rows.setdefault(case.group, []).append((case, question, parts))
-    sampler = GpuTempering(replicas=REPLICAS, ensembles=device.ensembles)
-    for asked_for in rows.values():
+    for group, asked_for in rows.items():
+        sampler, times = parse_engine(on_device(device, group)), device.patient.get(group, 1.0)
+        assert isinstance(sampler, GpuTempering)
+        budget = Budget(int(times * device.sweeps), times * device.seconds, table_bytes=2**35)
         for part in (f"pt-gpu {seed}" for seed in RUNS):
             own = asked_for[0][2][part].settings
-            budget = Budget(own["sweeps"], own["seconds"], table_bytes=2**35)
             aims = [condition(question.model, question.evidence) for _, question, _ in asked_for]
             began = clock.now()
             try:
@@ -242,13 +257,18 @@ def _on_device(
             made = []
             for (case, question, parts), aim, answer in zip(asked_for, aims, found, strict=True):
                 full = lift(answer, aim.alive)
-                line = _line(question, full, began) | {"batch": len(found), "memory": 0}
-                job = parts[part]
-                made.append({"key": job.key, **line, **_words(case, part, job)})
+                line = line_of(question, full, clock.now() - began)
+                line |= {"batch": len(found), "memory": 0}
+                made.append(kept(case, part, parts[part], line))
             with manifest.writing():
                 manifest.append(made)
             for line in made:
                 done(line)
+
+
+def kept(case: Case, part: str, job: Job, line: Line) -> Line:
+    """Line of a part as the manifest has it; also of one that was made on another machine."""
+    return {"key": job.key, **line, **_words(case, part, job)}
 
 
 def _bare(
@@ -286,7 +306,8 @@ def with_references(
         known = replace(question, reference=full, reference_error=float(found["error"]))
         method = found["method"]
         name = keys[f"{method} {RUNS[0]}" if method in SAMPLERS else method]
-        yield case, known, name
+        # longer runs on a device have the key of shorter ones
+        yield case, known, f"{name} {found['sweeps']:g}" if method == "pt-gpu" else name
 
 
 def of_cases(manifest: Manifest, settings: References) -> dict[str, Line]:

@@ -34,14 +34,26 @@ def markdown(run: Run) -> str:
     out = [f"# {table.title}", ""]
     out += [f"{facts(run)}", "", LEGEND, ""]
     out += [f"* {note}" for note in table.notes]
-    for grid in grids_of(run):
+    for k, grid in enumerate(grids_of(run)):
         out += ["", f"{'#' * grid.level} {grid.title}", ""]
         if grid.note:
             out += [grid.note, ""]
+        if is_curve(grid):
+            out += [f"![{grid.axes[1]} over {grid.axes[0]}]({picture_name(run, k)})", ""]
         out.append("| " + " | ".join(grid.header) + " |")
         out.append("|---" * len(grid.header) + "|")
         out += ["| " + " | ".join(map(_escaped, row)) + " |" for row in grid.rows]
     return "\n".join(out) + "\n"
+
+
+def is_curve(grid: Grid) -> bool:
+    """Whether a page shows a grid as curves, beside its numbers."""
+    return len({point.x for point in grid.points if not isinstance(point.x, str)}) > 1
+
+
+def picture_name(run: Run, place: int) -> str:
+    """File name of the curves of the grid at this place of a page."""
+    return f"{run.table.name}-{run.scale_name}-{place + 1}.svg"
 
 
 def index(runs: Sequence[Run]) -> str:

@@ -84,6 +84,33 @@ class Run:
         most = self.most_seeds if column.random or column.trained else 1
         return self.scale.seeds[:most]
 
+    def todo(
+        self, columns: list[Column], asked: Iterable[tuple[Case, Question, str]]
+    ) -> Iterator[tuple[Job, Question, Line]]:
+        """Jobs of the answers to questions with references, and the words of their lines."""
+        for case, question, reference in asked:
+            for column in columns:
+                for engine in column.engines:
+                    if trouble(engine) is None:
+                        for seed in self.seeds(column):
+                            yield from self._jobs(case, question, reference, column, engine, seed)
+
+    def _jobs(
+        self, case: Case, question: Question, reference: str, column: Column, engine: str, seed: int
+    ) -> Iterator[tuple[Job, Question, Line]]:
+        for seconds in self.scale.seconds:
+            settings = {
+                "engine": asked_of(column, engine, seed),
+                "seed": seed,
+                "seconds": seconds if math.isfinite(seconds) else None,
+                "table_bytes": self.scale.memory,
+                "identity": f"{identity(engine)} {reference}",
+                **column.settings,
+            }
+            job = Job(column.work, question.digest, settings, f"{engine} {case.group}")
+            words = {"engine": engine, "seed": seed, "asked": settings["seconds"]}
+            yield job, question, _about(self, case, column, question) | words
+
     def cost(self, only: tuple[str, ...] = (), rows: tuple[str, ...] = ()) -> Cost:
         """Jobs and core-seconds of a complete run, before anything is run."""
         cases, known = self.cases(rows), self.scale.references
@@ -122,7 +149,7 @@ def run_table(
     make_references(cases, *known_by, executor, lambda line: _say(line, say))
     say(f"{run.table.name}: answers")
     asked = sorted(with_references(cases, *known_by), key=_cells, reverse=True)
-    return run_jobs(_todo(run, columns, asked), run.manifest, executor, done, known, again)
+    return run_jobs(run.todo(columns, asked), run.manifest, executor, done, known, again)
 
 
 def _cells(asked: tuple[Case, Question, str]) -> int:
@@ -150,29 +177,9 @@ def _note_missing(run: Run, columns: list[Column]) -> None:
             run.manifest.append(lines)
 
 
-def _todo(
-    run: Run, columns: list[Column], asked: Iterable[tuple[Case, Question, str]]
-) -> Iterator[tuple[Job, Question, Line]]:
-    scale = run.scale
-    for case, question, reference in asked:
-        for column in columns:
-            for engine in column.engines:
-                if trouble(engine) is not None:
-                    continue
-                for seed in run.seeds(column):
-                    own = f"{engine}{',' if ':' in engine else ':'}seed={seed}"
-                    for seconds in scale.seconds:
-                        settings = {
-                            "engine": own if column.trained else engine,
-                            "seed": seed,
-                            "seconds": seconds if math.isfinite(seconds) else None,
-                            "table_bytes": scale.memory,
-                            "identity": f"{identity(engine)} {reference}",
-                            **column.settings,
-                        }
-                        job = Job(column.work, question.digest, settings, f"{engine} {case.group}")
-                        words = {"engine": engine, "seed": seed, "asked": settings["seconds"]}
-                        yield job, question, _about(run, case, column, question) | words
+def asked_of(column: Column, engine: str, seed: int) -> str:
+    """Engine of a column as a job names it: with the weights of the seed where there are such."""
+    return f"{engine}{',' if ':' in engine else ':'}seed={seed}" if column.trained else engine
 
 
 def _about(run: Run, case: Case, column: Column, question: Question) -> Line:

@@ -11,6 +11,7 @@ from icgi.bench.table import Row, number
 from icgi.data.jobs.manifest import Line
 
 FEWEST = 3  # graphs of a paired test
+EVERYTHING = "all rows"
 ROUGH = 0.01  # standard error of a reference, from which it is none
 
 
@@ -43,9 +44,9 @@ def grids(run: Run) -> list[Grid]:
     lines = run.lines()
     missing = [line for line in lines if "case" not in line]
     answers = [line for line in lines if "case" in line]
-    made = _part(run, answers, missing, "")
+    made = [*_stale(run, answers), *_part(run, answers, missing, "")]
     if len(run.scale.rows) > 1:
-        everything = Row("all rows", "All")
+        everything = Row(EVERYTHING, "All")
         made.append(_grid(run, everything, entries(run.table, [*answers, *missing]), ""))
     for section in run.table.sections:
         own = [line for line in answers if line.get(section.key) == section.value]
@@ -53,6 +54,32 @@ def grids(run: Run) -> list[Grid]:
             made += _part(run, own, missing, section.title)
     tests = _tests(run, answers)
     return [*made, *([tests] if tests.rows else []), *references(run)]
+
+
+def _stale(run: Run, answers: Sequence[Line]) -> list[Grid]:
+    """Rows with answers that were compared with references which have been replaced since."""
+    if run.scale.references is None:
+        return []
+    now = {case: x["error"] for case, x in of_cases(run.references, run.scale.references).items()}
+    rows = []
+    for row in run.scale.rows:
+        own = [x for x in answers if x["group"] == row.group and "reference_error" in x]
+        old = [x for x in own if x["reference_error"] != now.get(x["case"], x["reference_error"])]
+        if old:
+            errors = {x["case"]: (x["reference_error"], now[x["case"]]) for x in old}
+            then, since = (max(pair[k] for pair in errors.values()) for k in (0, 1))
+            share = f"{len(old)} of {len(own)}"
+            rows.append((row.group, share, f"{then:.1e}", f"{since:.1e}"))
+    if not rows:
+        return []
+    return [
+        Grid(
+            "Compared with earlier references",
+            ("row", "answers", "standard error then", "of the reference since"),
+            tuple(rows),
+            "These answers have not been asked again since their references were made anew.",
+        )
+    ]
 
 
 def _part(run: Run, answers: Sequence[Line], missing: Sequence[Line], section: str) -> list[Grid]:
@@ -112,7 +139,7 @@ def _not_converged(entry: Entry) -> str:
 
 
 def _note(row: Row, graphs: int, error: float) -> str:
-    facts = [f"{graphs} graphs"]
+    facts = [f"{graphs} graph{'s' if graphs != 1 else ''}"]
     if row.differs:
         facts.append(f"the paper's row is {row.differs}")
     facts.append(
@@ -132,8 +159,11 @@ def _tests(run: Run, answers: Sequence[Line]) -> Grid:
     """Wilcoxon signed-rank tests of the compared columns against all others."""
     key = run.table.metrics[0].key
     rows = []
-    for row in run.scale.rows:
-        found = entries(run.table, [line for line in answers if line["group"] == row.group])
+    parts = [(row.group, [x for x in answers if x["group"] == row.group]) for row in run.scale.rows]
+    if len(parts) > 1:
+        parts.append((EVERYTHING, list(answers)))
+    for group, own in parts:
+        found = entries(run.table, own)
         have = {e.column.title: e for e in found if e.lines}
         pairs = [
             (a, b) for a in run.table.compared for b in have if a in have and a != b
@@ -149,7 +179,7 @@ def _tests(run: Run, answers: Sequence[Line]) -> Grid:
             )  # fmt: skip
             p = f"{test.p:.2g}"
             cells = (number(test.difference, 4), p, test.verdict)
-            rows.append((row.group, a, b, str(test.graphs), *cells))
+            rows.append((group, a, b, str(test.graphs), *cells))
     return Grid(
         "Tests",
         ("row", "method", "against", "graphs", "median difference", "p", "the method is"),

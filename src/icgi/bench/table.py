@@ -71,6 +71,7 @@ class Device:
     seconds: float  # of each run
     ensembles: int = 16
     patient: Mapping[str, float] = field(default_factory=dict)  # rows with so many times those
+    hottest: Mapping[str, float] = field(default_factory=dict)  # rows with a shorter ladder
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,15 +42,21 @@ def answer(
 ) -> dict[str, Any]:
     """Line of one answer with the marginals of up to `MOST` variables and features."""
     found, line = answers.ask(question, engine, seed, seconds, table_bytes)
+    return line | stored(question, found.probs, seed)
+
+
+def stored(question: Question, probs: FloatArray, seed: int) -> dict[str, Any]:
+    """What a line keeps of an answer; nothing where there is no reference."""
     if question.reference is None:
-        return line
+        return {}
     free = answers.free_variables(question)
     kept = np.sort(np.random.default_rng(seed).permutation(free)[:MOST])
     rows = [(int(i), int(question.model.cards[i])) for i in kept]
-    line["ours"] = [[round(float(p), DIGITS) for p in found.probs[i, :k]] for i, k in rows]
-    line["truth"] = [[round(float(p), DIGITS) for p in question.reference[i, :k]] for i, k in rows]
-    line["features"] = _features(question)
-    return line
+    return {
+        "ours": [[round(float(p), DIGITS) for p in probs[i, :k]] for i, k in rows],
+        "truth": [[round(float(p), DIGITS) for p in question.reference[i, :k]] for i, k in rows],
+        "features": _features(question),
+    }
 
 
 def _features(question: Question) -> list[float]:
@@ -134,8 +140,14 @@ class Measured:
     n_eff: float
     seconds: float
     graphs: int
-    everything: int  # graphs whose sets hold every state: no threshold keeps the promise
+    everything: int  # answers whose sets hold every state: no threshold keeps the promise
     unsettled: int
+    seeds: int = 1
+
+    @property
+    def answers(self) -> int:
+        """Graphs times seeds."""
+        return self.graphs * self.seeds
 
 
 def measure(
@@ -193,10 +205,12 @@ def grids(run: Run) -> list[Grid]:
                 reason = reasons.get(column.title, found)[:140]
                 rows.append((name, *cells, "–", "–", reason))
                 continue
-            note = f"{found.everything} of {found.graphs} without a guarantee: sets hold all states"
+            note = (
+                f"{found.everything} of {found.answers} without a guarantee: sets hold all states"
+            )
             rows.append((
                 name, *cells, number(found.coverage_sd, 3),
-                f"{found.unsettled} of {found.graphs}", note if found.everything else "",
+                f"{found.unsettled} of {found.answers}", note if found.everything else "",
             ))  # fmt: skip
             records += [
                 {
@@ -215,23 +229,43 @@ def grids(run: Run) -> list[Grid]:
 
 
 def measured(lines: Sequence[Line], row: Row, column: Column, weighted: bool) -> Measured | str:
-    """Numbers of a method on a row; in words why there are none."""
+    """Numbers of a method on a row, means over seeds; in words why there are none.
+
+    Each seed is calibrated by its own answers. A seed whose graphs are not all answered yet is left
+    out where another has more.
+    """
     regime = REGIMES[row.group]
     sources = {CALIBRATION: regime.calibrated_on, TEST: regime.data}
-    parts: dict[str, list[_Graph]] = {CALIBRATION: [], TEST: []}
+    seeds: dict[int, dict[str, list[_Graph]]] = {}
     for line in lines:
         if line.get("column") == column.title and "ours" in line:
             for part, source in sources.items():
                 if line["part"] == part and line["group"] == source:
-                    parts[part].append(_Graph.of(line))
-    if not parts[CALIBRATION] or not parts[TEST]:
+                    own = seeds.setdefault(line["seed"], {CALIBRATION: [], TEST: []})
+                    own[part].append(_Graph.of(line))
+    sizes = [min(map(len, parts.values())) and sum(map(len, parts.values()))
+             for parts in seeds.values()]  # fmt: skip
+    if not any(sizes):
         refused = [
             line["message"] for line in lines
             if line.get("group") == regime.data and line.get("column") == column.title
             and line.get("message")
         ]  # fmt: skip
         return refused[0] if refused else "not run"
-    return measure(parts[CALIBRATION], parts[TEST], regime.alpha, weighted)
+    whole = [parts for parts, size in zip(seeds.values(), sizes, strict=True) if size == max(sizes)]
+    return _mean([measure(p[CALIBRATION], p[TEST], regime.alpha, weighted) for p in whole])
+
+
+def _mean(found: Sequence[Measured]) -> Measured:
+    """Means over seeds; answers without a promise, or that did not end, of all seeds together."""
+    means = {
+        name: float(np.mean([getattr(each, name) for each in found]))
+        for name in ("ece", "coverage", "coverage_sd", "set_size", "n_eff", "seconds")
+    }
+    counts = {
+        name: sum(getattr(each, name) for each in found) for name in ("everything", "unsettled")
+    }
+    return Measured(**means, **counts, graphs=found[0].graphs, seeds=len(found))  # type: ignore[arg-type]
 
 
 def _claim(run: Run, row: Row, column: Column, weighted: bool, key: str) -> float | str | None:

@@ -266,6 +266,10 @@ def _compared(
     if like.familiar and (why := did_less(said, made.answered)) and not anyway:
         refusal = sentences.LESS_WORK.format(why=why, nearest=like.nearest)
         return _none(answer, refusal, like.unfamiliar, like.nearest)
+    most, work = made.budget.get("most_work"), answer.stats.get("work", 0.0)
+    if like.familiar and most is not None and work > most and not anyway:
+        refusal = sentences.MORE_WORK.format(work=work, most=most, nearest=like.nearest)
+        return _none(answer, refusal, like.unfamiliar, like.nearest)
     if not (like.familiar or anyway):
         if like.doubting or made.toward is None or not within(drawn.values, made.features):
             return _unlike(answer, like)

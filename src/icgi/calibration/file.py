@@ -35,7 +35,7 @@ class Calibration:
     identity: str
     weights: str  # digest; empty for an engine that is not trained
     version: str  # of icgi
-    budget: dict[str, float | None]  # seconds, iterations, most_seconds
+    budget: dict[str, float | None]  # seconds, iterations, most_seconds, most_work
     source: str  # name of the set
     score: str  # of sets
     scale: str  # of bands, by name
@@ -84,7 +84,9 @@ class Calibration:
             f"{sweeps:,.0f} sweeps" if sweeps else "",
             f"{room * seconds:g}{f' to {most:g}' if most else ''} s" if seconds else "",
         ]
-        return " or ".join(filter(None, parts)) or "unlimited time"
+        work = self.budget.get("most_work")
+        beyond = f", at most {work:.2g} core-seconds of work" if work else ""
+        return (" or ".join(filter(None, parts)) or "unlimited time") + beyond
 
 
 def write(calibration: Calibration, path: Path) -> None:

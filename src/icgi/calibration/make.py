@@ -49,6 +49,7 @@ class Making:
     most_seconds: float | None = (
         None  # seconds of an answer are drawn between the budget's and this
     )
+    patience: float | None = None  # seconds after which a model is given up
 
     def head(self) -> Line:
         """First line of the file of lines: what the others belong to."""
@@ -63,6 +64,7 @@ class Making:
             "set": self.source,
             "budget": budget_fields(self.budget, self.most_seconds),
             "seed": self.seed,
+            **({} if self.patience is None else {"patience": self.patience}),
         }
 
 
@@ -84,13 +86,15 @@ def measure_all(
     place = {case.name: k for k, case in enumerate(cases)}
     lines = known_lines(making, path)
     have = {line["name"] for line in lines}
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:  # empty: the disk was full
         path.write_text(json.dumps(making.head()) + "\n")
     engine = parse_engine(approximating(making.engine))
     for tuning in (True, False):
         todo = [c for c in cases if c.name not in have and (c.role == "tune") == tuning]
         scales: dict[str, Coefficients] = {} if tuning else scales_of(lines)
-        how = making.budget, scales, making.seed, making.most_seconds, executor
+        how = (
+            making.budget, scales, making.seed, making.most_seconds, executor, making.patience,
+        )  # fmt: skip
         with closing(measured(todo, engine, *how)) as incoming:
             for line in incoming:
                 with path.open("a") as file:
@@ -109,6 +113,8 @@ def known_lines(making: Making, path: Path) -> list[Line]:
     if texts and not texts[-1].endswith("\n"):
         texts.pop()
         path.write_text("".join(texts))
+    if not texts:
+        return []
     try:
         head, *lines = [json.loads(text) for text in texts]
     except ValueError as error:
@@ -163,6 +169,8 @@ def calibration(making: Making, lines: Sequence[Line]) -> Calibration:
     for line in used:
         for b, *sums in line["top"]:
             top[int(b)] += sums
+    if making.patience is not None:  # of longer answers nothing is known
+        head["budget"]["most_work"] = max((x.get("work", 0.0) for x in used), default=0.0)
     made = Calibration(
         **{k: head[k] for k in ("engine", "identity", "weights", "version", "budget")},
         source=making.source,

@@ -7,9 +7,10 @@ Lines of tuning models hold errors and signals of each variable instead of score
 
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain, islice
+from threading import Event, Thread
 from typing import Any
 from zlib import crc32
 
@@ -19,7 +20,7 @@ from icgi.batch import run_batch
 from icgi.calibration.features import portrait
 from icgi.calibration.scales import TINY, Coefficients, scale, signals
 from icgi.calibration.sets import Case, Known
-from icgi.clock import now
+from icgi.clock import Part, now, part
 from icgi.conformal.bands import EXCEPTIONS, LEAST_SCALE, band_score
 from icgi.conformal.metrics import class_bins, rank_correlation, top_bins
 from icgi.conformal.quantiles import Atoms, largest_of_most
@@ -40,6 +41,7 @@ LEVELS = np.array([
 """Levels at which the law of a model's scores is kept; between two the upper one counts."""
 MASSES = np.diff(LEVELS, prepend=0.0)
 BATCH = 32  # models of a batch, where an engine has batches
+LOOK = 0.1  # seconds between two looks at the clock
 
 
 def measured(
@@ -50,13 +52,18 @@ def measured(
     seed: int = 0,
     most: float | None = None,
     executor: Executor | None = None,
+    patience: float | None = None,
 ) -> Generator[Line]:
     """One line for each case; a model the engine refuses has a line that says why.
 
     Lines come in the order of the cases where one worker does one after the other.
-    With `most` each answer has a time of its own, between that of the budget and this.
+    With `most` each answer has a time of its own, between that of the budget and this. A model that
+    takes longer than `patience` seconds is given up; engines plan by a limit, not by patience.
     """
-    settings = {"engine": engine, "budget": budget, "scales": scales, "seed": seed, "most": most}
+    settings = {
+        "engine": engine, "budget": budget, "scales": scales, "seed": seed, "most": most,
+        "patience": patience,
+    }  # fmt: skip
     with closing(arriving(_jobs(todo, settings), executor or Serial())) as incoming:
         for result in chain.from_iterable(incoming):
             if "lines" not in result.record:
@@ -85,11 +92,12 @@ def lines_of(
     scales: Mapping[str, Coefficients],
     seed: int,
     most: float | None,
+    patience: float | None,
 ) -> dict[str, Any]:
     """Work of a job: the truth about some cases, answers, and the lines of both."""
     known = [case.load() for case in cases]
     allowed = budget if most is None else drawn_seconds(budget, most, cases[0].name)
-    answers = _answers(cases, known, engine, allowed, seed)
+    answers = _answers(cases, known, engine, allowed, seed, patience)
     together = zip(cases, known, answers, strict=True)
     return {"status": "done", "lines": [line_of(c, k, *found, scales) for c, k, found in together]}
 
@@ -101,10 +109,15 @@ def drawn_seconds(budget: Budget, most: float, name: str) -> Budget:
 
 
 def _answers(
-    chunk: Sequence[Case], known: Sequence[Known], engine: Engine, budget: Budget, seed: int
+    chunk: Sequence[Case],
+    known: Sequence[Known],
+    engine: Engine,
+    budget: Budget,
+    seed: int,
+    patience: float | None,
 ) -> list[tuple[Marginals | str, float]]:
     """Answers, or reasons why there are none, with the seconds each took."""
-    if len(chunk) > 1:
+    if len(chunk) > 1 and patience is None:
         rng = np.random.default_rng([seed, crc32(chunk[0].name.encode())])
         try:
             found = run_batch([(k.model, k.evidence) for k in known], engine, budget, rng)
@@ -115,12 +128,38 @@ def _answers(
     for case, truth in zip(chunk, known, strict=True):
         rng, began = np.random.default_rng([seed, crc32(case.name.encode())]), now()
         answer: Marginals | str
-        try:
-            answer = infer(truth.model, truth.evidence, engine, budget, rng)
-        except IcgiError as refusal:
-            answer = str(refusal)[:160]
+        with part() as own, _given_up_after(own, patience):
+            try:
+                answer = infer(truth.model, truth.evidence, engine, budget, rng)
+            except IcgiError as refusal:
+                answer = str(refusal)[:160]
+            if own.stopped:
+                answer = f"given up after {patience:g} s"
         one_by_one.append((answer, now() - began))
     return one_by_one
+
+
+@contextmanager
+def _given_up_after(work: Part, patience: float | None) -> Iterator[None]:
+    """Ask the work within it to stop after so many seconds of the clock."""
+    if patience is None:
+        yield
+        return
+    over, began = Event(), now()
+
+    def look() -> None:
+        while not over.wait(LOOK):
+            if now() - began > patience:
+                work.stop()
+                return
+
+    watch = Thread(target=look, daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watch.join()
 
 
 def line_of(

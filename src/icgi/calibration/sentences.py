@@ -2,19 +2,21 @@
 
 SETS = (
     "Sets: for a model like these and a variable picked at random, a state drawn from its true "
-    "marginal is in the set with probability {level} or more."
+    "marginal is in the set with probability {level} or more; on average over the variables, not "
+    "for each of them."
 )
 BANDS = (
     "Bands: with probability {level} or more over models like these, at least {share} of the "
-    "variables have their true marginals within their bands."
+    "variables have all their true probabilities within their bands; which of them do not is not "
+    "known."
 )
 GROUPS = (
-    "Like these: {count:,} models with known marginals and answers of {budget}, {own:,} of them "
-    "{structure}; both promises also hold among models of its size ({ranges})."
+    "Like these: {count:,} models with known marginals, answered in {budget}, {own:,} of them "
+    "{structure}; both promises also hold among models of its size and coupling ({ranges})."
 )
 WEIGHTED = (
-    "Like these: models as in {target}, by weights on {count:,} models with known marginals and "
-    "answers of {budget} (effective number {effective:.0f}, AUC {auc:.2f}); estimated weights may "
+    "Like these: models as in {target}, by weights on {count:,} models with known marginals, "
+    "answered in {budget} (effective number {effective:.0f}, AUC {auc:.2f}); estimated weights may "
     "cost some of the probability."
 )
 EXACT = "Exact: sets and bands are those of the true marginals, and bands have no width."
@@ -26,6 +28,10 @@ DOUBTING = (
 LESS_WORK = (
     "No guarantee: this answer is less work than those of the calibration ({why}); the machine may "
     "be slow or busy, so give it more time. Nearest group: {nearest}."
+)
+MORE_WORK = (
+    "No guarantee: this answer is more work than any of the calibration ({work:.2g} core-seconds, "
+    "there at most {most:.2g}); nearest group: {nearest}."
 )
 NO_CALIBRATION = "No guarantee: there is no calibration for this engine; icgi calibrate makes one."
 LESS_BUDGET = (

@@ -92,6 +92,14 @@ def _draw(rng: Generator) -> Mapping[str, Callable[[], dict[str, Any]]]:
             "density": 1.5,
             "beta": float(rng.uniform(0.0, 1.0)),
         },
+        # so wide that a junction tree takes longer than an elimination by a network
+        "wider sk": lambda: {
+            "n": int(whole(23, 26)),
+            "beta": _beta(rng),
+            "h": float(rng.uniform(0, 0.5)),
+        },
+        "wider er": lambda: _sparse(common(), int(whole(106, 117)), rng.uniform(3.8, 4.4)),
+        "wider ea3d": lambda: common() | {"L": 5},
         # families that are not calibrated, to see whether the answer says so
         "ba": lambda: common() | {"n": int(whole(20, 61)), "m": 2},
         "ws": lambda: common() | {"n": int(whole(20, 61)), "k": 4},
@@ -99,6 +107,12 @@ def _draw(rng: Generator) -> Mapping[str, Callable[[], dict[str, Any]]]:
         "tight": lambda: {"n": 28, "density": 2.4, "tightness": 0.4, "beta": 1.0},
         "wide": lambda: {"n": 24, "density": 1.0, "arity": 4, "states": 4, "beta": _beta(rng)},
         "larger": lambda: common() | {"L": 20},
+        "denser": lambda: _sparse(common(), int(whole(20, 33)), rng.uniform(6.0, 10.0)),
+        "cold er": lambda: _sparse(
+            common() | {"beta": float(rng.uniform(4.0, 8.0))},
+            int(whole(14, 61)),
+            rng.uniform(3.0, 5.0),
+        ),
     }
 
 
@@ -112,13 +126,18 @@ FAMILIES_OF: Mapping[str, tuple[str, ...]] = {
         "large grid", "large er", "large sk", "large ea3d", "large potts", "large factor",
         "large csp",
     ),
+    "wider": ("wider sk", "wider er", "wider ea3d"),
 }  # fmt: skip
-"""Built-in sets and their families; `hard` is for engines that are exact on smaller models."""
+"""Built-in sets and their families; `hard` is for engines that are exact on smaller models, `wider`
+for `icgi:fast`, which is exact on those, too."""
 
-OUTSIDE = ("ba", "ws", "cold", "tight", "wide", "larger")
+OUTSIDE = ("ba", "ws", "cold", "tight", "wide", "larger", "denser", "cold er")
 """Families that no built-in set has."""
 
-GENERATOR = {"cold": "grid", "tight": "csp", "wide": "factor", "larger": "ea2d"}
+GENERATOR = {
+    "cold": "grid", "tight": "csp", "wide": "factor", "larger": "ea2d", "denser": "er",
+    "cold er": "er",
+}  # fmt: skip
 
 
 def cases(name: str, roles: tuple[Role, ...], scale: float = 1.0) -> Iterator[Case]:
@@ -160,7 +179,7 @@ def drawn_model(name: str, family: str) -> tuple[FactorGraph, Generator]:
     seed = int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
     rng = np.random.default_rng(seed)
     parameters = _draw(rng)[family]()
-    generator = GENERATOR.get(family, family.removeprefix("large "))
+    generator = GENERATOR.get(family, family.removeprefix("large ").removeprefix("wider "))
     return FAMILIES[generator].sample(rng, **parameters), rng
 
 

@@ -187,12 +187,16 @@ def _writer(out: Path) -> str:
 
 
 def _write(wanted: "Run", out: Path) -> None:
-    from icgi.bench.page import page
+    from icgi.bench.page import page, pictures
     from icgi.bench.render import markdown, spreadsheet
 
     made = {".md": markdown, ".csv": spreadsheet, ".html": page}[_writer(out)](wanted)
-    with output.whole_file(out) as draft:
-        draft.write_text(made, encoding="utf-8")
+    files = {out: made}
+    if out.suffix == ".md":
+        files |= {out.with_name(name): text for name, text in pictures(wanted).items()}
+    for path, text in files.items():
+        with output.whole_file(path) as draft:
+            draft.write_text(text, encoding="utf-8")
 
 
 def _render_all(folder: Path, pages: Path, quiet: bool) -> None:

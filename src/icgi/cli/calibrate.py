@@ -33,8 +33,9 @@ def run(
         typer.Option(
             "--set",
             metavar="SET",
-            help="Models with known marginals: a built-in set (mixed; hard: larger models, for "
-            "engines that are exact on small ones; with the real models of ICGI_DATA), or the "
+            help="Models with known marginals: a built-in set (mixed; hard and wider: larger "
+            "models, for engines that are exact on smaller ones; with the real models of "
+            "ICGI_DATA), or the "
             "folder of a labelled set.",
         ),
     ] = "mixed",
@@ -50,6 +51,17 @@ def run(
             help="Give each answer a time of its own, from --seconds up to this: promises then "
             "hold by the work that an answer is, on a busy machine too.",
             show_default=False,
+        ),
+    ] = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            "--patience",
+            metavar="S",
+            min=0.01,
+            help="Give up models that take longer than this, instead of a limit that the engine "
+            "would plan by; nothing is promised then about answers of more work.",
+            show_default="none is given up",
         ),
     ] = None,
     iterations: options.Iterations = None,
@@ -101,7 +113,7 @@ def run(
             "give a number of seconds above that of --seconds", param_hint="--most-seconds"
         )
     parse_engine(engine)  # before any model is drawn
-    making = make.Making(engine, source, budget, seed, most_seconds)
+    making = make.Making(engine, source, budget, seed, most_seconds, patience)
     output.check_writable(out)
     kept = out.with_name(out.name + ".lines")
     todo = list(cases(source, ("tune", "calibrate"), share))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icgi.cli import options, output, question
+from icgi.cli.failures import INTERRUPTED
 from icgi.cli.startup import loading
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def run(
         asked = question.load(model, evidence, observe, budget, likely, exclude)
         known = asked.findings
         say("asking without each observation")
-        found = output.interruptible(
+        found, stopped = output.stoppable(
             lambda: explain(
                 asked.model, known.observed, target, engine, budget, seed,
                 likelihood=known.likelihood, exclude=known.excluded,
@@ -54,8 +55,10 @@ def run(
         )  # fmt: skip
     if json:
         typer.echo(json_format.dumps(found.to_dict()))
-        return
-    _print(found, engine)
+    else:
+        _print(found, engine)
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _print(found: "Explained", engine: str) -> None:

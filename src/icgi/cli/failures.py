@@ -1,5 +1,6 @@
 """Exceptions as messages and exit codes: the one place where they end."""
 
+import errno
 from typing import Any
 
 import typer
@@ -51,6 +52,12 @@ class Verbs(TyperGroup):
                 "--memory so that icgi refuses before it starts"
             )
             raise typer.Exit(BUDGET_REFUSED) from full
+        except OSError as failed:
+            if failed.errno == errno.EPIPE or failed.strerror is None:  # a reader that went away
+                raise
+            where = "" if failed.filename is None else f"{failed.filename}: "
+            complain(f"{where}{failed.strerror}; what was complete before is kept")
+            raise typer.Exit(WRONG_QUESTION) from failed
         except KeyboardInterrupt as stopped:
             complain("interrupted before there was an answer; no file was left half written")
             raise typer.Exit(INTERRUPTED) from stopped

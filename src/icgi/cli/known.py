@@ -41,6 +41,7 @@ def combined(
     """Findings of a file and of the options; what is given twice has to agree."""
     from icgi.model.findings import Findings, resolve
     from icgi.model.formats.evidence import read_findings
+    from icgi.model.graph import state_names, variable_name
 
     first = read_findings(file, model) if file else Findings()
     evidence, weights, left_out = (
@@ -49,9 +50,11 @@ def combined(
     for text in observed:
         variable, state = _sides(model, "--observe", text, "STATE", "3=1")
         for i, x in resolve(model, {variable: state}).observed.items():
-            if evidence.setdefault(i, x) != x:
+            if (before := evidence.setdefault(i, x)) != x:
+                names = state_names(model, i)
                 raise EvidenceError(
-                    f"variable {i} is observed in state {evidence[i]} and in state {x}; keep one"
+                    f"variable {variable_name(model, i)} is observed in state {names[before]} and "
+                    f"in state {names[x]}; keep one"
                 )
     for text in likely:
         variable, listed = _sides(model, "--likely", text, "STATE:WEIGHT,…", "HR=LOW:0.2,HIGH:0.8")

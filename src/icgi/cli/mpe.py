@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icgi.cli import options, output, question
+from icgi.cli.failures import INTERRUPTED
 from icgi.cli.startup import loading
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def run(
         rows = chosen_variables(asked.model, options.listed(show)) if show else None
         entered = enter(asked.model, asked.findings)
         say("searching the most probable configuration")
-        found = output.interruptible(
+        found, stopped = output.stoppable(
             lambda: mpe(entered, asked.evidence, engine, budget, seed)  # type: ignore[arg-type]
         )
     if out is not None:
@@ -85,6 +86,8 @@ def run(
     else:
         _print(found, rows)
     output.note(f"configuration written to {out}", quiet or out is None)
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _print(found: "Explanation", rows: tuple[int, ...] | None) -> None:

@@ -244,6 +244,10 @@ def whole_file(path: Path) -> Iterator[Path]:
         partial.replace(path)
     except OSError as error:
         raise IcgiError(f"cannot write {path}: {error.strerror}") from error
+    except IcgiError as error:
+        if isinstance(error.__cause__, OSError):  # it would name the temporary file
+            raise IcgiError(f"cannot write {path}: {error.__cause__.strerror}") from error
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

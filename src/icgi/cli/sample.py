@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from icgi.cli import options, output, question
+from icgi.cli.failures import INTERRUPTED
 from icgi.cli.startup import loading
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def run(
         asked = question.load(model, evidence, observe, budget, likely, exclude)
         entered = enter(asked.model, asked.findings)
         say(f"drawing {count} configurations")
-        drawn = output.interruptible(
+        drawn, stopped = output.stoppable(
             lambda: sample(
                 entered,
                 count,
@@ -96,6 +97,8 @@ def run(
         with output.whole_file(out) as draft, draft.open("w", newline="") as file:
             _write(file, asked.model, drawn)
         output.note(f"{count} configurations written to {out}", quiet)
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _described(drawn: "Samples") -> str:

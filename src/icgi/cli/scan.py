@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icgi.cli import options, output, question
+from icgi.cli.failures import INTERRUPTED
 from icgi.cli.startup import loading
 from icgi.errors import IcgiError
 
@@ -101,7 +102,7 @@ def run(
                 "rest of the model; leave likelihoods and exclusions out, or make them factors"
             )
         say(f"scanning {len(betas)} temperatures")
-        found = output.interruptible(
+        found, stopped = output.stoppable(
             lambda: scan(
                 asked.model,
                 betas,
@@ -122,6 +123,8 @@ def run(
         _print(found)
     for path in (out, plot):
         output.note(f"written to {path}", quiet or path is None)
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _betas(text: str) -> list[float]:

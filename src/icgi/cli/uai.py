@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icgi.cli import options, output
+from icgi.cli.failures import INTERRUPTED
 from icgi.cli.startup import loading
 from icgi.errors import BudgetError, IcgiError
 
@@ -72,13 +73,15 @@ def run(
         written = True
 
     rough = _ROUGH if task == "PR" and engine == "auto" else ()
-    answer, _ = output.stoppable(lambda: _ask(asked, keep, rough))
+    answer, stopped = output.stoppable(lambda: _ask(asked, keep, rough))
     keep(answer)
     if not written:
         raise IcgiError(f"engine {answer.engine} has no estimate of the partition function")
     missing = task == "PR" and answer.log_z is None
     status = "a rough estimate, by mean field or messages" if missing else answer.status.value
     output.note(f"{target}: {status}, {answer.seconds:.3g} s. {answer.status.advice}")
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _budget() -> "Budget":
@@ -161,16 +164,18 @@ def _explain(asked: _Asked, target: Path) -> None:
                 best.save(draft)
     part = replace(budget, seconds=left())
     try:
-        found, _ = output.stoppable(partial(mpe, loaded, seen, asked.engine, part, seed))  # type: ignore[arg-type]
+        found, stopped = output.stoppable(partial(mpe, loaded, seen, asked.engine, part, seed))  # type: ignore[arg-type]
     except BudgetError:
         if best is None:
             raise
-        found = best
+        found, stopped = best, False
     if best is None or found.exact or found.log_weight > best.log_weight:
         best = found
         with output.whole_file(target) as draft:
             best.save(draft)
     output.note(f"{target}: {best.label}, log weight {best.log_weight:.10g}")
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _read(asked: _Asked) -> "tuple[FactorGraph, Evidence, Callable[[], float]]":

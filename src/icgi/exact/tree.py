@@ -17,6 +17,7 @@ from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.wiring import wiring
 
 GROUP = 4096  # entries up to which small operands of a large clique are multiplied together first
+SHORT = 24  # numbers up to which they are sorted by insertion
 LARGE = 2**14  # cliques above this many entries are swept in blocks, never formed
 
 
@@ -111,12 +112,22 @@ def _plan(cards, order, scope_start, scope, table_start):  # type: ignore[no-unt
 @kernel
 def _sort_scopes(scope_start: Any, scopes: Any) -> None:
     for f in range(len(scope_start) - 1):
-        begin, end = scope_start[f], scope_start[f + 1]
-        if end - begin == 2:
-            if scopes[begin] > scopes[begin + 1]:
-                scopes[begin], scopes[begin + 1] = scopes[begin + 1], scopes[begin]
-        elif end - begin > 2:
-            scopes[begin:end] = np.sort(scopes[begin:end])
+        _sort(scopes, scope_start[f], scope_start[f + 1])
+
+
+@kernel
+def _sort(values: Any, begin: Any, end: Any) -> None:
+    """Sort a part of an array in place; by insertion where it is short, as it mostly is."""
+    if end - begin > SHORT:
+        values[begin:end] = np.sort(values[begin:end])
+        return
+    for k in range(begin + 1, end):
+        value = values[k]
+        at = k
+        while at > begin and values[at - 1] > value:
+            values[at] = values[at - 1]
+            at -= 1
+        values[at] = value
 
 
 @kernel
@@ -160,7 +171,7 @@ def _separators(n: Any, scope_start: Any, scopes: Any) -> Any:
                     sep[end] = sep[a]
                     end += 1
             c = sibling[c]
-        sep[begin:end] = np.sort(sep[begin:end])
+        _sort(sep, begin, end)
         sep_start[t + 1] = end
         if end > begin:
             parent[t] = sep[begin]
@@ -229,6 +240,7 @@ def _assemble(  # type: ignore[no-untyped-def]
     ops = 0
     stamp = np.full(n, -1, np.int64)
     label = 0
+    group_of = np.full(len(members), -1, np.int64)  # group of each operand within its clique
     scope_at = np.empty(limit, np.int64)
     for g in range(f):
         scope_at[g] = scope_start[g]
@@ -236,12 +248,11 @@ def _assemble(  # type: ignore[no-untyped-def]
     for t in range(n):
         clique = size[t] * cards[t]
         begin, end = start[t], start[t + 1]
-        grouped = np.zeros(end - begin, np.bool_)
         groups = 0
-        group_of = np.full(end - begin, -1, np.int64)
         if clique > LARGE and end - begin > 2:
             # greedy: open a group with the first small operand left, add what keeps it small
             bound = min(GROUP, clique // 16)
+            grouped = np.zeros(end - begin, np.bool_)
             for a in range(begin, end):
                 o = members[a]
                 operand = sizes[o] if o < f else size[o - f]
@@ -268,12 +279,12 @@ def _assemble(  # type: ignore[no-untyped-def]
                             stamp[source[c]] = label
                         product = grown
                         grouped[b - begin] = True
-                        group_of[b - begin] = groups
+                        group_of[b] = groups
                         joined += 1
                 if joined == 1:
                     for b in range(a, end):
-                        if group_of[b - begin] == groups:
-                            group_of[b - begin] = -2  # stays an operand of the clique itself
+                        if group_of[b] == groups:
+                            group_of[b] = -2  # stays an operand of the clique itself
                 elif joined > 1:
                     groups += 1
 
@@ -287,7 +298,7 @@ def _assemble(  # type: ignore[no-untyped-def]
             low = out_sep_start[node]
             high = low
             for b in range(begin, end):
-                if group_of[b - begin] != g:
+                if group_of[b] != g:
                     continue
                 q = members[b]
                 ops = _operand(
@@ -299,7 +310,7 @@ def _assemble(  # type: ignore[no-untyped-def]
                         stamp[all_scopes[c]] = label
                         out_sep[high] = all_scopes[c]
                         high += 1
-            out_sep[low:high] = np.sort(out_sep[low:high])
+            _sort(out_sep, low, high)
             out_sep_start[node + 1] = high
             entries = 1
             for c in range(low, high):
@@ -324,7 +335,7 @@ def _assemble(  # type: ignore[no-untyped-def]
         message[node] = filled
         filled += size[t]
         for b in range(begin, end):
-            if group_of[b - begin] >= 0:
+            if group_of[b] >= 0:
                 continue
             ops = _operand(
                 members[b], f, scope_start, sep_start, factor_data, scope_at, node_of, message,

@@ -52,19 +52,22 @@ def condition(model: FactorGraph, evidence: Evidence, table_bytes: float = math.
 def observe(model: FactorGraph, evidence: Evidence) -> BoolArray:
     """Mask of states that agree with the evidence."""
     alive = all_states(model)
+    if not evidence:
+        return alive
+    cards = model.cards.tolist()
     for i, x in evidence.items():
-        if not 0 <= i < model.n_variables:
+        if not 0 <= i < len(cards):
             raise EvidenceError(
-                f"evidence names variable {i}, but the model has variables 0 to "
-                f"{model.n_variables - 1}"
+                f"evidence names variable {i}, but the model has variables 0 to {len(cards) - 1}"
             )
-        if not 0 <= x < model.cards[i]:
+        if not 0 <= x < cards[i]:
             raise EvidenceError(
                 f"evidence gives variable {shown(variable_name(model, i))} the state {x}, but it "
-                f"has states 0 to {model.cards[i] - 1}{_named_states(model, i)}"
+                f"has states 0 to {cards[i] - 1}{_named_states(model, i)}"
             )
-        alive[i] = False
-        alive[i, x] = True
+    observed = list(evidence)
+    alive[observed] = False
+    alive[observed, list(evidence.values())] = True
     return alive
 
 
@@ -77,6 +80,9 @@ def resolve_evidence(
     if given is not None and not isinstance(given, Mapping):
         raise EvidenceError(f"evidence={given!r}: give a dictionary of variables and states")
     for key, value in (given or {}).items():
+        if type(key) is int and type(value) is int:  # most are, and some questions have hundreds
+            resolved[key] = value
+            continue
         i = numbers.get(key, -1) if isinstance(key, str) else _whole(key, f"evidence on {key!r}")
         if i == -1 and isinstance(key, str):
             if not key.lstrip("-").isdigit():

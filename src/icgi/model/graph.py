@@ -21,7 +21,7 @@ BoolArray = NDArray[np.bool_]
 LARGEST_DENSE = 2**28  # variables × states; engines hold marginals as a dense array
 LARGEST_LOG = 1e300  # sums of a hundred million such numbers are still finite
 _SMALL = 2**12  # entries of a table that is looked at together with others
-_FLAT_FACTORS, _FLAT_ENTRIES = 10_000, 16  # from so many factors, up to so many entries of each
+_FLAT_FACTORS, _FLAT_ENTRIES = 64, 16  # from so many factors, up to so many entries of each
 
 
 @dataclass(frozen=True, eq=False, slots=True)

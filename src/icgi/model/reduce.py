@@ -19,7 +19,7 @@ from icgi.model.graph import (
     of_flat,
     variable_name,
 )
-from icgi.model.wiring import Wiring, wiring
+from icgi.model.wiring import wiring
 
 
 def all_states(model: FactorGraph) -> BoolArray:
@@ -91,13 +91,13 @@ def restrict(model: FactorGraph, alive: BoolArray) -> FactorGraph:
     scope = np.empty(scope_start[-1], np.int64)
     values = np.empty(table_start[-1])
     states, first = _kept_states(alive)
-    with brief(10 * len(values)):
-        _restrict(
+    with brief(10 * len(values) + 20 * len(constant)):
+        added = _restrict(
             w.scope_start, w.scope, w.table_start, w.values, w.cards,
-            order, cards, states, first, scope_start, scope, table_start, values,
+            order, constant[1:], cards, states, first, scope_start, scope, table_start, values,
         )  # fmt: skip
     if len(constant) > 1:
-        values[-1] += _constants(w, constant[1:], states, first)
+        values[-1] += added
     flat = Flat(scope_start, scope, table_start, values)
     if model.states is None:
         return of_flat(cards, flat, model.names)
@@ -221,16 +221,6 @@ def _kept_states(alive: BoolArray) -> tuple[IntArray, IntArray]:
     return states, first
 
 
-def _constants(w: Wiring, factors: IntArray, states: IntArray, first: IntArray) -> float:
-    total = 0.0
-    for f in factors:
-        index = 0
-        for i in w.scope[w.scope_start[f] : w.scope_start[f + 1]]:
-            index = index * int(w.cards[i]) + int(states[first[i]])
-        total += float(w.values[w.table_start[f] + index])
-    return total
-
-
 @kernel
 def _restricted_sizes(scope_start, scope, cards, free):  # type: ignore[no-untyped-def]
     f = len(scope_start) - 1
@@ -247,8 +237,10 @@ def _restricted_sizes(scope_start, scope, cards, free):  # type: ignore[no-untyp
 @kernel
 def _restrict(  # type: ignore[no-untyped-def]
     scope_start, scope, table_start, values, old_cards,
-    order, cards, states, first, new_scope_start, new_scope, new_table_start, new_values,
+    order, constant, cards, states, first,
+    new_scope_start, new_scope, new_table_start, new_values,
 ):  # fmt: skip
+    """Fill scopes and tables of the factors in `order`; returns the sum of those in `constant`."""
     digits = np.zeros(64, np.int64)
     for g in range(len(order)):
         f = order[g]
@@ -272,6 +264,14 @@ def _restrict(  # type: ignore[no-untyped-def]
                     break
                 digits[a] = 0
                 a -= 1
+    total = 0.0
+    for f in constant:
+        index = 0
+        for a in range(scope_start[f], scope_start[f + 1]):
+            i = scope[a]
+            index = index * old_cards[i] + states[first[i]]
+        total += values[table_start[f] + index]
+    return total
 
 
 @kernel

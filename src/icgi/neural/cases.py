@@ -12,7 +12,7 @@ from icgi.clock import Deadline
 from icgi.errors import EvidenceError
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
 from icgi.model.reduce import propagate, restrict
-from icgi.neural.pace import unary_beliefs
+from icgi.neural.pace import traced, unary_beliefs
 from icgi.neural.possible import possible_states
 from icgi.neural.sum_product import Messages, sum_product
 
@@ -48,7 +48,7 @@ def prepare(model: FactorGraph, deadline: Deadline) -> Case:
     first = None if deadline.passed else sum_product(reduced, deadline.share(FIRST))
     if first is None or not first.sweeps:
         return Case(model, unary_beliefs(model, alive), alive, reduced, None, False)
-    prior = spread_out(first.beliefs, alive)
+    prior = traced(spread_out(first.beliefs, alive), alive)
     kept = _worth_asking(model, alive, prior) if first.at_rest else alive
     if kept.sum() == alive.sum():
         return Case(model, prior, alive, reduced, first, first.at_rest)

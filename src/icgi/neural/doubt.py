@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from icgi.inference import UNKNOWN_ERROR
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, flattened, starts
 from icgi.neural.precision import LEAST_SUM
 
 Kind: TypeAlias = str
@@ -127,24 +127,22 @@ def _bounded(alpha: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArr
 
 def strengths_of(model: FactorGraph) -> tuple[FloatArray, FloatArray, BoolArray]:
     """`strength`, `nearby` and `zeros` of `Signs`, from tables of two or more variables."""
-    alike: dict[tuple[int, ...], list[int]] = {}  # factors by shape: there may be 10⁵ of one
-    for f, scope in enumerate(model.scopes):
-        if len(scope) > 1:
-            alike.setdefault(model.log_tables[f].shape, []).append(f)
     strength, zeros = np.zeros(model.n_variables), np.zeros(model.n_variables, bool)
-    scopes = []
-    for factors in alike.values():
-        tables = np.stack([model.log_tables[f].ravel() for f in factors])  # f x
-        scopes.append(np.array([model.scopes[f] for f in factors]))  # f a
-        possible = tables > -np.inf
-        top = tables.max(1, initial=-np.inf)
-        size = top - np.where(possible, tables, top[:, None]).min(1, initial=np.inf)
-        for members in scopes[-1].T:
-            np.maximum.at(strength, members, size)
-            np.logical_or.at(zeros, members, ~possible.all(1))
+    flat = model.flat or flattened(model.scopes, model.log_tables)
+    arity = np.diff(flat.scope_start)
+    several = arity > 1
+    if not several.any():
+        return strength, strength.copy(), zeros
+    begins, possible = flat.table_start[:-1], flat.values > -np.inf
+    top = np.maximum.reduceat(flat.values, begins)
+    least = np.minimum.reduceat(np.where(possible, flat.values, np.inf), begins)
+    size = np.where(least < np.inf, top - np.where(least < np.inf, least, 0.0), 0.0)  # f
+    missing = ~np.logical_and.reduceat(possible, begins)
+    owner = np.repeat(np.arange(len(arity)), arity)
+    members, owner = flat.scope[several[owner]], owner[several[owner]]
+    np.maximum.at(strength, members, size[owner])
+    np.logical_or.at(zeros, members, missing[owner])
+    largest = np.maximum.reduceat(strength[members], starts(arity[several])[:-1])
     nearby = strength.copy()
-    for members in scopes:
-        largest = strength[members].max(1)
-        for side in members.T:
-            np.maximum.at(nearby, side, largest)
+    np.maximum.at(nearby, members, np.repeat(largest, arity[several]))
     return strength, nearby, zeros

@@ -37,8 +37,8 @@ class IcgiNetwork:
 
     Milliseconds to seconds, many models at once with `batch`. `fast` eliminates approximately only
     until what is left has a junction tree with tables of at most 2^(core+4) entries, and is exact
-    where the model itself has one; `rest=sum` goes on until `core` variables are left, as it was
-    trained.
+    where a tree of the whole model costs no more than one elimination; `rest=sum` goes on until
+    `core` variables are left, as it was trained.
     Models of more than 512 variables are cut into patches, each with the messages of belief
     propagation at its border; `patches` in the stats says how many.
     """
@@ -139,12 +139,17 @@ class IcgiNetwork:
 
                 require_ising(models[others[0]])  # refuses
             from icgi.neural.general_engine import general_marginals
+            from icgi.neural.rest import SHARE, ExactRest
 
+            until = deadline.share(len(others) / len(models)) if arrays else deadline
+            exact = None
+            if self.rest != "sum":
+                exact = ExactRest(CORE, until.share(SHARE), budget.table_bytes)
             answers = general_marginals(
                 shipped("icgi-general").to(self.device), [models[k] for k in others],
                 self.orders or ORDERS,
                 [rngs[k] for k in others], table_bytes=budget.table_bytes, device=self.device,
-                deadline=deadline.share(len(others) / len(models)) if arrays else deadline,
+                deadline=until, exact=exact,
             )  # fmt: skip
             found |= zip(others, answers, strict=True)
         if arrays:

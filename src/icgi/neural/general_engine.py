@@ -34,6 +34,7 @@ from icgi.neural.general_batch import (
     pair_form,
 )
 from icgi.neural.pace import OutOfTime
+from icgi.neural.rest import ExactRest
 
 SIZES = (2048, 1024, 512, 256, 128, 64)  # tokens that run whole, or make a piece: first that fits
 LARGEST_PIECE = 256  # tokens, of a model that does not run whole; more gain little
@@ -77,12 +78,13 @@ def general_marginals(
     table_bytes: int = 2**32,
     device: str = "cpu",
     deadline: Deadline = NEVER,
+    exact: ExactRest | None = None,
 ) -> list[Marginals]:
     """Dirichlet concentrations of each model, averaged over elimination orders.
 
-    Models in pieces take the first order only. States found impossible get exactly zero, so a
-    variable with one possible state has one positive concentration. Pieces of similar size share a
-    batch.
+    What `exact` can sum is answered by it. Models in pieces take the first order only. States found
+    impossible get exactly zero, so a variable with one possible state has one positive
+    concentration. Pieces of similar size share a batch.
 
     Parameters
     ----------
@@ -94,6 +96,15 @@ def general_marginals(
         Memory that one batch may take; `BudgetError` where not even a small piece fits.
     """
     states = _widest(core_states, table_bytes)
+    if exact is not None:
+        done, rest = exact.split(models, lambda model: _seconds(model, LARGEST_PIECE))
+        left = general_marginals(
+            network, [models[k] for k in rest], orders,
+            None if rngs is None else [rngs[k] for k in rest],
+            core_states, table_bytes, device, deadline,
+        )  # fmt: skip
+        done |= zip(rest, left, strict=True)
+        return [done[k] for k in range(len(models))]
     cases = [
         prepare(model, deadline.share(MESSAGES / (len(models) - m)))
         for m, model in enumerate(models)
@@ -101,7 +112,9 @@ def general_marginals(
     found = [
         _start(case, states, core_states, table_bytes, deadline.left / len(cases)) for case in cases
     ]
-    ahead = sum(_seconds(case, f.limits.tokens) for case, f in zip(cases, found, strict=True))
+    ahead = sum(
+        _seconds(case.reduced, f.limits.tokens) for case, f in zip(cases, found, strict=True)
+    )
     for tasks in _rounds(cases, found, deadline):
         forms = {t: task.form for t, task in enumerate(tasks)}
         for chosen in _batches(forms, core_states, table_bytes):
@@ -138,7 +151,7 @@ def _start(case: Case, states: int, core_states: int, table_bytes: int, left: fl
         for size in SIZES
         if bytes_needed(max(size // largest, LEAST_VARIABLES), largest, core_states) <= table_bytes
     ] or [SIZES[-1]]
-    planned = (size for size in fitting if _seconds(case, size) <= PLANNED * left)
+    planned = (size for size in fitting if _seconds(case.reduced, size) <= PLANNED * left)
     tokens = next(planned, fitting[-1])
     if tokens < _tokens(case.reduced):
         tokens = min(tokens, LARGEST_PIECE)
@@ -237,11 +250,14 @@ def _answer(case: Case, found: _Found, orders: int) -> Marginals:
     sure = (case.kept.sum(1) == 1) & (case.messages is not None)  # nothing to be asked
     answered = (found.answered > 0) & (not doubted)
     alpha = found.probs * found.total[:, None]
-    change = np.abs(found.probs - case.prior)
-    signs = doubt.Signs(alpha, found.spread, change, *doubt.strengths_of(model))
     fewest = found.answered[answered].min(initial=orders)
     kind = "general, pieces" if found.patches > 1 else doubt.kind_of("general", int(fewest))
-    alpha, error = doubt.stated(kind, signs, answered | sure)
+    if (answered | sure).any():
+        change = np.abs(found.probs - case.prior)
+        signs = doubt.Signs(alpha, found.spread, change, *doubt.strengths_of(model))
+        alpha, error = doubt.stated(kind, signs, answered | sure)
+    else:  # the time is over: nothing of the model is looked at once more
+        alpha, error = doubt.unknown(alpha)
     whole = found.limits.tokens >= min(_tokens(case.reduced), LARGEST_PIECE)
     wanted = orders if found.patches == 1 and _tokens(case.reduced) <= QUICK_TOKENS else 1
     done = whole and bool(((found.answered >= wanted) | sure).all())
@@ -293,9 +309,9 @@ def _tokens(model: FactorGraph) -> int:
     return n * k
 
 
-def _seconds(case: Case, tokens: int) -> float:
+def _seconds(model: FactorGraph, tokens: int) -> float:
     """Forecast of one order of one model."""
-    n, k = _size(case.reduced)
+    n, k = _size(model)
     if n * k <= tokens:
         return _cost(n, k)
     each = max(min(tokens, LARGEST_PIECE) // k, 1)

@@ -24,7 +24,10 @@ def dirichlet_multinomial(
     M·KL(μ̂ ‖ α/α₀) for α₀ ≫ M.
     """
     a = alpha.double()  # differences of log Γ at 10⁴ lose all digits of float32
-    size = torch.as_tensor(effective, dtype=torch.float64, device=a.device)
+    if isinstance(effective, Tensor):
+        size = effective.to(a)
+    else:  # filled, not copied: nothing may come from the host while a step is being recorded
+        size = torch.full((), effective, dtype=a.dtype, device=a.device)
     counts = size[..., None] * reference.double()
     total = a.sum(-1)
     ratio = torch.lgamma(total) - torch.lgamma(total + size)

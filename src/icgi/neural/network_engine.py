@@ -209,11 +209,14 @@ class _Pieced:
         case = self.case
         sure = (case.kept.sum(1) == 1) & (case.messages is not None)  # nothing to be asked
         alpha = self.probs * self.total[:, None]
-        change = np.abs(self.probs - case.prior)
-        spread = np.zeros_like(alpha)
-        signs = doubt.Signs(alpha, spread, change, *doubt.strengths_of(case.model))
         known = self.answered | sure
-        alpha, error = doubt.stated("general, pieces", signs, known)
+        if known.any():
+            change = np.abs(self.probs - case.prior)
+            spread = np.zeros_like(alpha)
+            signs = doubt.Signs(alpha, spread, change, *doubt.strengths_of(case.model))
+            alpha, error = doubt.stated("general, pieces", signs, known)
+        else:  # the time is over: nothing of the model is looked at once more
+            alpha, error = doubt.unknown(alpha)
         share = float(known.mean()) if len(known) else 1.0
         return Marginals(
             alpha / alpha.sum(1, keepdims=True),

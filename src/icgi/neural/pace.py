@@ -8,6 +8,8 @@ from torch.overrides import TorchFunctionMode
 from icgi.clock import Deadline
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray
 
+TRACE = 1e-300  # belief of a possible state at least
+
 
 class OutOfTime(Exception):
     """A run that was left because its deadline had passed; engines catch it."""
@@ -48,4 +50,12 @@ def unary_beliefs(model: FactorGraph, alive: BoolArray | None = None) -> FloatAr
         log = np.where(alive, log, -np.inf)
     top = log.max(1, initial=-np.inf, keepdims=True)
     weight = np.exp(log - np.where(np.isfinite(top), top, 0.0))
-    return np.asarray(weight / weight.sum(1, keepdims=True))
+    return traced(weight / weight.sum(1, keepdims=True), log > -np.inf)
+
+
+def traced(beliefs: FloatArray, possible: BoolArray) -> FloatArray:
+    """Beliefs (n k) that are zero where a state is impossible, and nowhere else.
+
+    Others may be too small for a number; as zeros they would pass for known.
+    """
+    return np.asarray(np.where(possible, np.maximum(beliefs, TRACE), beliefs))

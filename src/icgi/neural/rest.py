@@ -5,45 +5,71 @@ left couplings on, lose most. So elimination stops at the first look at which th
 lattice of moderate width is never approximated at all, a sparse graph hardly.
 """
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from icgi.clock import Deadline
 from icgi.errors import BudgetError
+from icgi.exact.forecast import ENTRIES_PER_SECOND, along
 from icgi.exact.joints import exact_joints
-from icgi.exact.junction_tree import AlongOrder
+from icgi.exact.junction_tree import AlongForecast
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import ising_model
 from icgi.model.ordering import Order, find_order
 
 EVERY = 4  # eliminations between two looks at what is left
+SHARE = 0.3  # of the time of an answer for models that are summed as they are
+HOPELESS = 6.0  # log₂ of how much larger than allowed a first order may be, to search a better one
 SCALE, LEAST = 1e8, 1e-6  # α₀ of answers that are exact, and α of a state that is all but excluded
 
 
 @dataclass(frozen=True, slots=True)
 class ExactRest:
-    """Junction trees whose largest table has at most 2^`log2_table` entries."""
+    """Junction trees whose largest table has at most 2^`log2_table` entries.
+
+    A whole model may also have a larger one where that is forecast to take no longer than one
+    approximate elimination of it.
+    """
 
     log2_table: int
     deadline: Deadline
     table_bytes: int = 2**32  # of all tables of a tree
 
-    def whole(self, model: FactorGraph) -> Marginals | None:
-        """Exact marginals of a model as it is; None where its tree is too large."""
-        order = self._order(model)
-        if order is None:
+    def whole(self, model: FactorGraph, worth: float = 0.0) -> Marginals | None:
+        """Exact marginals of a model as it is; None where its tree is too large.
+
+        `worth` are the seconds that an approximation would take.
+        """
+        rng = np.random.default_rng(0)
+        worth = min(worth, self.deadline.left)
+        most = max(float(self.log2_table), math.log2(max(worth * ENTRIES_PER_SECOND, 1.0)))
+        order = find_order(model, rng, self.deadline.left, hopeless=most + HOPELESS)
+        if order.log2_table > most:
+            return None
+        ahead = along(model, order)
+        if order.log2_table > self.log2_table and ahead.seconds > worth:
             return None
         budget = Budget(table_bytes=self.table_bytes).until(self.deadline)
         try:
-            found = AlongOrder(order)(model, budget, np.random.default_rng(0))
+            found = AlongForecast(ahead)(model, budget, rng)
         except BudgetError:
             return None
         stats = {"orders": 0.0, "core": float(model.n_variables), "patches": 0.0,
                  "answered": 1.0, "fallback": 0.0}  # fmt: skip
         alpha = np.maximum(SCALE * found.probs, LEAST) * (found.probs > 0)
         return replace(found, concentration=alpha, stats=stats)
+
+    def split(
+        self, models: Sequence[FactorGraph], worth: Callable[[FactorGraph], float]
+    ) -> tuple[dict[int, Marginals], list[int]]:
+        """Answers of the models that can be summed, and the numbers of the others."""
+        found = {k: self.whole(model, worth(model)) for k, model in enumerate(models)}
+        done = {k: answer for k, answer in found.items() if answer is not None}
+        return done, [k for k in found if k not in done]
 
     def _order(self, model: FactorGraph) -> Order | None:
         """Order whose tables fit."""

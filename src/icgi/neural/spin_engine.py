@@ -27,7 +27,7 @@ from icgi.neural.gate import believes, suspected
 from icgi.neural.pace import OutOfTime
 from icgi.neural.patches import Patch, cut, outside_fields, whole
 from icgi.neural.precision import LEAST_SUM
-from icgi.neural.rest import ExactRest
+from icgi.neural.rest import SHARE, ExactRest
 from icgi.neural.spins import Spins, make_spins
 
 SIZES = (512, 128, 64, 32)  # variables that run whole or make a patch: the first that fits
@@ -45,7 +45,6 @@ PLANNED = 0.7  # share of the time that a plan may fill; forecasts err
 WIDER = (
     4  # a tree has few tables of the largest size: log₂ of how much larger than the sum they may be
 )
-EXACT = 0.3  # share of the time for models that are summed as they are
 PRIOR_SUM = 2.0  # α₀ of variables that no order has answered
 
 
@@ -93,22 +92,21 @@ def spin_marginals(
     rngs: Sequence[Generator],
 ) -> list[Marginals]:
     """Marginals of binary pairwise models without zeros."""
-    exact = settings.exact(deadline.share(EXACT))
+    exact = settings.exact(deadline.share(SHARE))
+    done: dict[int, Marginals] = {}
+    rest = list(range(len(models)))
     if exact is not None:
-        summed = [exact.whole(model) for model in models]
-        if any(x is not None for x in summed):
-            rest = [k for k, x in enumerate(summed) if x is None]
-            left = _eliminated(
-                network,
-                [models[k] for k in rest],
-                [arrays[k] for k in rest],
-                [rngs[k] for k in rest],
-                settings,
-                deadline,
-            )
-            others = iter(left)
-            return [next(others) if x is None else x for x in summed]
-    return _eliminated(network, models, arrays, rngs, settings, deadline)
+        done, rest = exact.split(models, lambda model: _seconds(model.n_variables, SIZES[0]))
+    left = _eliminated(
+        network,
+        [models[k] for k in rest],
+        [arrays[k] for k in rest],
+        [rngs[k] for k in rest],
+        settings,
+        deadline,
+    )
+    done |= zip(rest, left, strict=True)
+    return [done[k] for k in range(len(models))]
 
 
 def _eliminated(

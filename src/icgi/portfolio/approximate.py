@@ -7,11 +7,12 @@ Elimination shows early what it can do: where that is nothing, tempering gets it
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
+import numpy as np
 from numpy.random import Generator
 
 from icgi import clock
@@ -34,7 +35,10 @@ class Policy:
     """Who runs when, and for how long; shares are of the time."""
 
     first: float = 0.05  # share for belief propagation, and of elimination before tempering begins
+    head: float = 0.01  # share by which elimination is ahead of it where both have one processor
     pilot: float = 0.1  # share after which elimination goes on only if it promises something
+    glimpse: float = 0.02  # instead of it on dense models with more configurations than
+    crowd: float = 50.0  # bits
     silence: float = 0.25  # share after which having found nothing yet is no promise any more
     promising: float = 0.1  # expected error up to which an answer is one
     dense: float = 8.0  # neighbours of a variable on average, up to which a model may be one, too,
@@ -42,6 +46,7 @@ class Policy:
     good: float = 1e-3  # expected error of a trusted route, up to which the others soon end
     confirm: float = 0.25  # times what that route took: how long they may still go on
     least_confirm: float = 0.1  # seconds of it
+    sure: float = 1e-5  # expected error of a trusted route that nobody is asked to confirm
 
 
 POLICY = Policy()
@@ -80,22 +85,28 @@ def approximations(
     answers: dict[str, Route] = {}
     strength = bonds(model)
     streams = dict(zip(ROUTES, rng.spawn(len(ROUTES)), strict=True))
-    pilot, patience = deadline.share(policy.pilot), deadline.share(policy.silence)
-    start = deadline.share(policy.first)
+    pilot = deadline.share(pilot_share(model, policy))
+    patience = deadline.share(policy.silence)
+    head, start = deadline.share(policy.head), deadline.share(policy.first)
     ordering = min(ORDERING, ORDERS * deadline.left)
     began, settled = clock.now(), math.inf
     judged: tuple[Marginals | None, bool] | None = None  # what was known at the last judgement
     with clock.part() as work, ThreadPoolExecutor(len(ROUTES)) as pool:
         runs = _Runs(model, budget, pool, work)
         try:
-            runs.start("lbp", start, streams["lbp"])
             if worth_a_pilot(model, pilot.left, policy):
                 runs.start("ttve", deadline, streams["ttve"])
             while True:
                 over = work.stopped and bool(answers)
-                turn = _turn_of_tempering(runs, start, pilot) or settled < math.inf
-                if "pt" not in runs.jobs and not over and turn:
-                    runs.start("pt", deadline, streams["pt"])
+                turns = {
+                    "lbp": _turn_of_messages(runs, head),
+                    "pt": _turn_of_tempering(runs, start, pilot),
+                }
+                for name, end in (("lbp", start), ("pt", deadline)):
+                    if name not in runs.jobs and not over and (turns[name] or settled < math.inf):
+                        # who has only to confirm burns in for a part of that time
+                        end = end.within(settled - (clock.now() - began))
+                        runs.start(name, end, streams[name])
                 if not runs.alive:
                     break
                 name, said = runs.next()
@@ -112,10 +123,9 @@ def approximations(
                 took = clock.now() - began
                 if isinstance(said, Marginals):
                     routes = _independent([answers[k] for k in ROUTES if k in answers])
-                    if any(_vouches(route, policy.good) for route in routes):
-                        more = max(policy.confirm * took, policy.least_confirm)
-                        settled = min(settled, took + more)
-                    yield Found(tuple(routes), combine(routes), dict(missing))
+                    combined = combine(routes)
+                    settled = min(settled, took + confirming(routes, combined, took, policy))
+                    yield Found(tuple(routes), combined, dict(missing))
                 if took >= settled:
                     work.stop()
         finally:
@@ -138,6 +148,32 @@ def _alone(model: FactorGraph, budget: Budget, deadline: Deadline, rng: Generato
     short = any(isinstance(why, BudgetError) for why in missing.values())
     kind = BudgetError if short else IcgiError
     raise kind(f"no engine can answer this model within the budget: {words}")
+
+
+def confirming(
+    routes: Sequence[Route], combined: Combined, took: float, policy: Policy = POLICY
+) -> float:
+    """Seconds that the routes may still go on, given what the best of them vouches for.
+
+    No time where that is far better than anyone needs and nobody who vouches disagrees; without end
+    where it is not good enough.
+    """
+    vouched = [route.stated for route in routes if route.trusted]
+    least = min((float(error.mean()) for error in vouched if error is not None), default=math.inf)
+    if least <= policy.sure and not combined.opposing:
+        return 0.0
+    if least <= policy.good:
+        return max(policy.confirm * took, policy.least_confirm)
+    return math.inf
+
+
+def pilot_share(model: FactorGraph, policy: Policy = POLICY) -> float:
+    """Share of the time after which elimination has to have shown what it can do.
+
+    Trains of a large dense model are cut wherever they are, so tempering soon gets its time.
+    """
+    crowded = _dense(model, policy) and float(np.log2(model.cards).sum()) > policy.crowd
+    return policy.glimpse if crowded else policy.pilot
 
 
 def worth_a_pilot(model: FactorGraph, seconds: float, policy: Policy = POLICY) -> bool:
@@ -175,6 +211,11 @@ def _dense(model: FactorGraph, policy: Policy) -> bool:
     """Whether variables have more neighbours on average than elimination can take."""
     free = int((model.cards > 1).sum())
     return 2 * sum(len(scope) > 1 for scope in model.scopes) > policy.dense * free
+
+
+def _turn_of_messages(runs: "_Runs", head: Deadline) -> bool:
+    """At once where there are several processors; else elimination may be done before long."""
+    return "ttve" not in runs.alive or _cores() > 1 or head.passed
 
 
 def _turn_of_tempering(runs: "_Runs", start: Deadline, pilot: Deadline) -> bool:
@@ -257,9 +298,3 @@ def _independent(routes: list[Route]) -> list[Route]:
         return routes
     others = any(r.stated is not None and r not in same for r in routes)
     return [r for r in routes if (r not in same if others else r.name != "lbp")]
-
-
-def _vouches(route: Route, good: float) -> bool:
-    """Whether a route vouches for errors so small that more time is not worth it."""
-    stated = route.stated
-    return route.trusted and stated is not None and float(stated.mean()) <= good

@@ -89,8 +89,11 @@ def _promises(answer: Answer, level: float) -> str:
     far = answer.guarantee.as_json(level)["unfamiliarity"]
     if far is not None:
         parts.append(f"<p class=dim>{escape(sentences.THREE)}</p>")
+        refused = answer.bands(level) is None
+        said = sentences.unfamiliarity(far, refused).capitalize()
         parts.append(
-            f"<h3>Is this model like the calibration models?</h3>\n<figure>{gauge(far)}</figure>"
+            "<h3>Is this model like the calibration models?</h3>\n"
+            f"<figure>{gauge(far)}<figcaption class=dim>{escape(said)}.</figcaption></figure>"
         )
     made = getattr(answer.guarantee, "calibration", None)
     if made is not None:

@@ -1,4 +1,4 @@
-"""Small drawings of uncertainty as SVG text, which needs no other program to be shown."""
+"""Small drawings of uncertainty as SVG text, for figures; no other program has to show them."""
 
 from collections.abc import Sequence
 
@@ -76,14 +76,14 @@ def _up(y: float) -> str:
 def _square(marks: str, across: str, up: str, legend: str) -> str:
     side, middle = 10 + _SIZE, _EDGE + _SIZE / 2
     return (
-        f'<svg width="{_SIZE + 2 * _EDGE:.0f}" height="{_SIZE + 60:.0f}" role="img">'
+        f'<svg width="{_SIZE + 2 * _EDGE:.0f}" height="{_SIZE + 46:.0f}" role="img">'
         f'<rect x="{_EDGE}" y="10" width="{_SIZE}" height="{_SIZE}" fill="none" stroke="#bbb"/>'
         f'<line x1="{_EDGE}" y1="{side}" x2="{_EDGE + _SIZE}" y2="10" stroke="#999" '
         f'stroke-dasharray="4 3"/>{marks}'
         f'<text x="{_EDGE}" y="{side + 14}">0</text>'
-        f'<text x="{_EDGE + _SIZE}" y="{side + 14}" text-anchor="end">1</text>'
-        f'<text x="{middle}" y="{side + 28}" text-anchor="middle">{across}</text>'
-        f'<text x="12" y="{10 + _SIZE / 2}" text-anchor="middle" '
-        f'transform="rotate(-90 12 {10 + _SIZE / 2})">{up}</text>'
-        f'<text x="{_EDGE}" y="{side + 46}">{legend}</text></svg>'
+        f'<text x="{_EDGE + _SIZE}" y="{side + 14}" style="text-anchor: end">1</text>'
+        f'<text x="{middle}" y="{side + 28}" style="text-anchor: middle">{across}</text>'
+        f'<text x="12" y="{10 + _SIZE / 2}" style="text-anchor: middle" '
+        f'transform="rotate(-90 12 {10 + _SIZE / 2})">{up}</text></svg>'
+        f"<figcaption class=dim>{legend}</figcaption>"
     )

@@ -67,10 +67,13 @@ class PopulationAnnealing:
     threads: int | None = None  # None: one per processor; the answer does not depend on it
 
     def __post_init__(self) -> None:
-        if (self.population or 2) < 2 or self.runs < 2 or self.sweeps < 1:
+        population = 2 if self.population is None else self.population
+        if population < 2 or self.runs < 2 or self.sweeps < 1:
             raise IcgiError("pa: population and runs should be at least 2, sweeps at least 1")
         if not 0.0 < self.overlap < 1.0:
             raise IcgiError(f"pa: overlap={self.overlap} should lie between 0 and 1")
+        if self.threads is not None and self.threads < 1:
+            raise IcgiError(f"pa: threads={self.threads}; give 1 or more, or leave it out")
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Find the steps, anneal every run, combine."""

@@ -39,6 +39,7 @@ LONGEST = 2**30  # sweeps of a launch: the kernels count in 32 bits
 FASTEST = 1e-7  # seconds a sweep takes at least, should the clock be too coarse to see it
 SLOWEST_SWAP = 0.01  # a mean acceptance below this breaks the ladder in two
 NEGLIGIBLE = 1e-4  # chains that differ by less agree: their sums are of single precision
+ROUNDING = 2.0**-24  # of a sum, in every addition; of a spin that hardly moves always the same way
 
 Launch = Callable[[Schedule, int], Raw]
 
@@ -48,7 +49,7 @@ class GpuTempering:
     """Heat-bath sweeps and swaps on a CUDA device, for pairwise models without zeros.
 
     `run` takes many models: one block of threads is one ensemble of one model, one warp one
-    replica. A probe of 256 sweeps places the levels of the ladder, the same for all models of a
+    replica. A probe of a few sweeps places the levels of the ladder, the same for all models of a
     batch. `std_error` is the larger of the spread of the segments and of the ensembles.
     CONVERGED means: R-hat below 1.05, a round trip in every ensemble, no gap in the ladder.
     """
@@ -60,6 +61,7 @@ class GpuTempering:
     segments: int = 8  # parts of every chain; their spread gives the standard error
     r_hat: float = 1.05
     adapt: bool = True  # place the levels by the probe; otherwise they are geometric
+    probe: int = PROBE  # sweeps of the probe; cold models need more until swaps are typical
 
     def __post_init__(self) -> None:
         if not 2 <= self.replicas <= 32:
@@ -145,7 +147,7 @@ def sweep(
     sweeps = min(sweeps, LONGEST)
     timed = math.isfinite(deadline.at)
     ladder, spent, pace = settings.ladder(), 0, 0.0
-    probe = min(PROBE, sweeps // 4)
+    probe = min(settings.probe, sweeps // 4)
     if (settings.adapt or timed) and probe >= settings.segments:
         if timed:
             clock.pause()  # compiles
@@ -208,11 +210,13 @@ def _answer(
     n, k = model.n_variables, model.max_states
     parts = raw.sums[b, :, :, :n, :k]  # c s n k
     chains, segments = parts.shape[:2]
-    within, ratio = _rhat(parts, raw.squares[b, :, :, :n, :k])
+    counted = raw.sweeps - int(settings.burn_share * raw.sweeps)
+    noise = max(NEGLIGIBLE, ROUNDING * counted / segments)
+    within, ratio = _rhat(parts, raw.squares[b, :, :, :n, :k], noise)
     spread = parts.reshape(-1, n, k).std(0, ddof=1) / np.sqrt(chains * segments)
     deviation = parts.mean(1).std(0, ddof=1)
     error = np.maximum(spread, deviation / np.sqrt(chains))
-    most = chains * (raw.sweeps - int(settings.burn_share * raw.sweeps))
+    most = chains * counted
     ess = np.clip(within / np.maximum(error, 1e-9) ** 2, 1.0, most)
     probs = parts.mean((0, 1))
     probs = np.where(np.arange(k) < model.cards[:, None], probs, 0.0)
@@ -245,7 +249,9 @@ def _answer(
     )
 
 
-def _rhat(parts: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _rhat(
+    parts: FloatArray, squares: FloatArray, noise: float = NEGLIGIBLE
+) -> tuple[FloatArray, FloatArray]:
     """(variance within half chains, split R-hat) from segment means c s … and squares c 2 …."""
     means = halves(parts[None])[0]  # c 2 n k
     within = np.maximum(squares - means**2, 0.0).mean((0, 1))
@@ -253,7 +259,7 @@ def _rhat(parts: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArra
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.sqrt(1.0 + between / within)
     # chains frozen in different states have no variance within, and are as far from mixed as can be
-    return within, np.where(between <= NEGLIGIBLE**2, 1.0, ratio)
+    return within, np.where(between <= noise**2, 1.0, ratio)
 
 
 def _log_z(model: FactorGraph, ising: IsingArrays | None, raw: Raw, b: int) -> tuple[float, float]:

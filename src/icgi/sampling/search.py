@@ -34,28 +34,26 @@ def best_found(model: FactorGraph, budget: Budget, rng: Generator) -> IntArray:
     best: IntArray | None = None
     if aim is not None:
         with burnt_in(aim, ParallelTempering(), budget, deadline, rng) as (ensembles, ready):
-            if ready:
-                left = max(1, budget.sweeps() - ensembles.sweeps)
-                best = _visited(ensembles, left, deadline)
+            left = max(1, budget.sweeps() - ensembles.sweeps) if ready else 0
+            best = _visited(ensembles, left, deadline)
     if best is None or aim is None:
         raise BudgetError("the seconds were over before a configuration was found; give more")
     return polished(model, aim.states(best[None])[0], deadline)
 
 
 def _visited(ensembles: Ensembles, sweeps: int, deadline: Deadline) -> IntArray | None:
-    """Best possible configuration of any replica after each sweep."""
+    """Best possible configuration of any replica, now and after each sweep."""
     best, height = None, -np.inf
-    while sweeps > 0:
+    while True:
         for member in ensembles.members:
             possible = np.where(member.walk.broken == 0, member.walk.weight, -np.inf)
             r = int(possible.argmax())
             weight = weight_of(ensembles.aim.kernel, member.state, r)
             if possible[r] > -np.inf and weight > height:
                 best, height = member.state.x[r].astype(np.int64), weight
-        if deadline.passed or not ensembles.sweep(1, recording=True):
-            break
+        if sweeps <= 0 or deadline.passed or not ensembles.sweep(1, recording=True):
+            return best
         sweeps -= 1
-    return best
 
 
 def polished(model: FactorGraph, states: IntArray, deadline: Deadline) -> IntArray:

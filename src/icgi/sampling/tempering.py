@@ -78,6 +78,8 @@ class ParallelTempering:
             raise IcgiError(f"pt: ensembles={self.ensembles}; errors need at least 2, better 4")
         if not 0.0 <= self.hottest < 1.0:
             raise IcgiError(f"pt: hottest={self.hottest} should be at least 0 and below 1")
+        if self.threads is not None and self.threads < 1:
+            raise IcgiError(f"pt: threads={self.threads}; give 1 or more, or leave it out")
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Burn in, measure until the budget is spent, judge."""

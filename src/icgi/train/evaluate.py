@@ -28,7 +28,8 @@ BATCH = 64
 MIX = Limits(10, 24, 2.5)
 ANY = Limits(8, 16, fewest=2, most=4, ternary=2, variables=20, states=4)
 BROAD = Limits(25, 48, 2.5)
-HELD_OUT = {"any": ANY, "broad": BROAD}
+DENSE = Limits(33, 100, 2.5)
+HELD_OUT = {"any": ANY, "broad": BROAD, "dense": DENSE}
 
 Table = dict[str, dict[str, float]]
 

@@ -5,7 +5,9 @@
 than those of the paper's training sets. `wide` is for the shipped `icgi:fast`: the same families
 down to any temperature. `narrow` are larger grids, trees and sparse random graphs that a junction
 tree labels in milliseconds; `broad` are larger lattices and random graphs of up to six neighbours,
-which it labels in tens of milliseconds. `any` are models of several states, large factors, zeros.
+which it labels in tens of milliseconds. `wide` models that are too wide for one are `dense`:
+Sherrington–Kirkpatrick models, cubes and random graphs of up to ten neighbours, sampled where they
+have more than 24 spins. `any` are models of several states, large factors, zeros.
 Barabási–Albert and Watts–Strogatz graphs are in none of them: they are for testing.
 """
 
@@ -94,6 +96,12 @@ def _random(rng: Generator, limits: Limits, beta: float, field: float) -> Factor
     return FAMILIES["er"].sample(rng, n=n, p=p, beta=beta, field=field)
 
 
+def _crowded(rng: Generator, limits: Limits, beta: float, field: float) -> FactorGraph:
+    n = _size(rng, limits)
+    p = min(1.0, float(rng.uniform(4.0, 10.0)) / n)
+    return FAMILIES["er"].sample(rng, n=n, p=p, beta=beta, field=field)
+
+
 def _strip(rng: Generator, limits: Limits, beta: float, field: float) -> FactorGraph:
     rows = int(rng.integers(3, 7))
     most = limits.largest // rows
@@ -120,6 +128,7 @@ _PAPER: tuple[Draw, ...] = (_er, _grid, _tree)
 _TRAINING: tuple[Draw, ...] = (_er, _grid, _tree, _er, _grid, _sk, _cube)
 _NARROW: tuple[Draw, ...] = (_sparse, _sparse, _strip, _tree)
 _BROAD: tuple[Draw, ...] = (_random, _random, _random, _strip, _cube)
+_DENSE: tuple[Draw, ...] = (_sk, _sk, _cube, _crowded, _crowded)
 _WIDE: tuple[Draw, ...] = (_er, _grid, _tree, _sk, _cube, _sk)
 
 MIXTURES: dict[str, Callable[[Generator, Limits], FactorGraph]] = {
@@ -128,5 +137,6 @@ MIXTURES: dict[str, Callable[[Generator, Limits], FactorGraph]] = {
     "wide": partial(_spins, _WIDE),
     "narrow": partial(_spins, _NARROW),
     "broad": partial(_spins, _BROAD),
+    "dense": partial(_spins, _DENSE),
     "any": _any,
 }

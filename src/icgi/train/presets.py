@@ -64,12 +64,14 @@ PRESETS: dict[str, TrainConfig] = {
     # the two networks of icgi:fast
     "fast": TrainConfig(
         "fast",
-        FastConfig(features=96, heads=6, layers=3, hidden=48),
+        FastConfig(features=96, heads=6, layers=3, hidden=48, core=14),
+        # models that a junction tree answers in the time of an elimination never meet the network
         (
-            Bucket("wide", Limits(10, 24, 3.0), 50_000, batch=256, seed=2),
-            Bucket("broad", Limits(25, 48, 2.5), 30_000, batch=96, seed=1),
+            Bucket("dense", Limits(16, 24, 3.0), 40_000, batch=512, seed=2),
+            Bucket("dense", Limits(25, 64, 2.5), 30_000, 2, 256, seed=3),
+            Bucket("dense", Limits(65, 112, 2.0), 10_000, 2, 96, seed=4),
         ),
-        steps=1745,
+        steps=1363,
         warm_up=200,
         average=0.995,
     ),

@@ -13,22 +13,33 @@ PUBLISHED = ("grid20x20.f5.wrap", "grid40x40.f2.wrap", "BN_12", "pdb1b25")
 PA = Column("pa", ("pa",), random=True)
 
 
+def small_glasses() -> list[Case]:
+    """Models of the small scale that need no published instance."""
+    return _glasses(*_SMALL)
+
+
 def _cases(sk: int, sk_large: int, length: int, with_published: bool) -> list[Case]:
+    found = _glasses(sk, sk_large, length)
+    if with_published and data_folder() is not None:
+        found += published(lambda each: each.name if each.name in PUBLISHED else None)
+    return found
+
+
+def _glasses(sk: int, sk_large: int, length: int) -> list[Case]:
     ea: dict[str, Value] = {"disorder": "gaussian", "field": 0.1}
-    found = [
+    return [
         *drawn(f"SK N={sk} β=2 h=0.5", "sk-paper", 1, Role.OOD, n=sk, beta=2.0, h=0.5),
         *drawn(f"SK N={sk_large} β=2 h=0.1", "sk-paper", 1, Role.OOD, n=sk_large, beta=2.0, h=0.1),
         *drawn(f"EA 3D L={length} β=1", "ea3d-paper", 1, Role.TEST, L=length, beta=1.0, **ea),
     ]
-    if with_published and data_folder() is not None:
-        found += published(lambda each: each.name if each.name in PUBLISHED else None)
-    return found
 
 
 def _rows(sk: int, sk_large: int, length: int) -> tuple[Row, ...]:
     made = (f"SK N={sk} β=2 h=0.5", f"SK N={sk_large} β=2 h=0.1", f"EA 3D L={length} β=1")
     return tuple(Row(name) for name in (*made, *PUBLISHED))
 
+
+_SMALL = (100, 200, 6)
 
 TABLE = Table(
     name="anytime",
@@ -42,8 +53,8 @@ TABLE = Table(
             references=References(sweeps=500),
         ),
         "small": Scale(
-            partial(_cases, 100, 200, 6, True), _rows(100, 200, 6), seconds=(0.3, 1.0, 3.0),
-            references=References(100_000, 100.0, (), device=Device(100_000, 10.0)),
+            partial(_cases, *_SMALL, True), _rows(*_SMALL), seconds=(0.3, 1.0, 3.0),
+            references=References(100_000, 100.0, (), device=Device(10**8, 3.0)),
         ),
         "paper": Scale(
             partial(_cases, 500, 1000, 12, True), _rows(500, 1000, 12),

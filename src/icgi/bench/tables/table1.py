@@ -59,7 +59,7 @@ TABLE = Table(
             seconds=(0.1,),
             references=None,
         ),
-        "small": Scale(_some, _ROWS, seconds=(5.0,), seeds=SEEDS[:2], references=None),
+        "small": Scale(_some, _ROWS, seconds=(5.0,), seeds=SEEDS, references=None),
         "paper": Scale(_collection, _ROWS, seconds=(20.0,), seeds=SEEDS, references=None),
     },
     claims=claims.MAIN,

@@ -39,7 +39,7 @@ def _listed() -> list[Case]:
 
 
 def _some() -> list[Case]:
-    return few(_listed(), 2)
+    return few(_listed(), 4)
 
 
 def _stand_ins() -> list[Case]:

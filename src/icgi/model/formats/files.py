@@ -1,5 +1,6 @@
 """Files of models and evidence: packed with gzip or not, in one place for all formats."""
 
+import errno
 import gzip
 import os
 import zlib
@@ -53,6 +54,7 @@ def write_text(path: AnyPath, text: str) -> None:
     try:
         Path(path).write_bytes(data)
     except OSError as error:
+        advice = "make room" if error.errno == errno.ENOSPC else "choose a folder that exists"
         raise ModelFormatError(
-            f"{path}: cannot be written ({error}); choose a folder that exists and is writable"
+            f"{path}: cannot be written ({error.strerror}); {advice}, or write elsewhere"
         ) from error
