@@ -218,8 +218,8 @@ class _Run:
     def update(self, level: _Level, later: Forest) -> None:
         """Fit the linked parts of cliques to the later beliefs, on one tour through each tree.
 
-        On the way down and up again each clique hears what was fitted before, so that no change is
-        counted twice.
+        On the way down and up again each clique receives what was fitted before, so that no change
+        is counted twice.
         """
         forest, cards = level.forest, self.cards
         targets: dict[int, list[tuple[Scope, FloatArray]]] = {}
