@@ -22,6 +22,7 @@ ENGINES: dict[str, str] = {
     "lbp": "icgi.approx.lbp:LoopyBP",
     "trbp": "icgi.approx.trbp:TreeReweightedBP",
     "gbp": "icgi.approx.gbp:GeneralisedBP",
+    "ibia": "icgi.approx.ibia:IncrementalForests",
     "tap": "icgi.approx.tap:ThoulessAndersonPalmer",
     "ttve": "icgi.elimination.engine:TensorTrainElimination",
     "pt": "icgi.sampling.tempering:ParallelTempering",

@@ -104,6 +104,21 @@ class LoopyBP:
         tables = factor_joints(flat, best.belief, best.messages, part, model.cards, scopes)
         return JointTables(tables, answer.status, answer.log_z)
 
+    def messages(
+        self, model: FactorGraph, budget: Budget, rng: Generator
+    ) -> tuple[FlatModels, FloatArray, bool] | None:
+        """Arrays of a model, the log ratios of the best run's messages, and whether it is at rest.
+
+        The model is one that `supported` left. None where there was no time for a sweep.
+        """
+        packs([model], budget, "lbp", copies=3)
+        settled = self._settled([model], budget, [rng], budget.deadline(), None, keep=True)
+        if settled is None:
+            return None
+        _, flat, best = settled
+        assert best.messages is not None
+        return flat, best.messages, bool(best.at_rest[0])
+
     def _together(
         self,
         models: Sequence[FactorGraph],

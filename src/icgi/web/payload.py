@@ -27,6 +27,7 @@ ENGINE_WORDS = {
     "lbp": "loopy belief propagation",
     "trbp": "tree-reweighted belief propagation",
     "gbp": "generalised belief propagation",
+    "ibia": "forests of bounded cliques, one after the other",
     "tap": "Thouless–Anderson–Palmer equations",
     "ttve": "elimination with tensor trains",
     "pt": "sampling by parallel tempering",
