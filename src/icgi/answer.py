@@ -323,7 +323,9 @@ class Answer:
             raise IcgiError(f"cannot write {path}: {error.strerror}") from error
         except IcgiError as error:
             if isinstance(error.__cause__, OSError):  # it would name the temporary file
-                raise IcgiError(f"cannot write {path}: {error.__cause__.strerror}") from error.__cause__
+                raise IcgiError(
+                    f"cannot write {path}: {error.__cause__.strerror}"
+                ) from error.__cause__
             raise
         finally:
             partial.unlink(missing_ok=True)
