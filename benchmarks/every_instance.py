@@ -119,7 +119,10 @@ def answer(instance: Instance, engine: str, seconds: float) -> dict:
     line["clock"] = "processor" if clock.BY_PROCESSOR else "wall"
     if found is None:
         return line
-    line |= {"status": found.status.value, "sound": sound(found)}
+    wrong = broken(found)
+    line |= {"status": found.status.value, "sound": not wrong}
+    if wrong:
+        line["broken"] = wrong
     reference = instance.reference() if instance.has_reference else None
     if reference is not None:
         hidden = np.setdiff1d(np.arange(model.n_variables), list(evidence))
@@ -128,17 +131,19 @@ def answer(instance: Instance, engine: str, seconds: float) -> dict:
     return line
 
 
-def sound(found: icgi.Answer) -> bool:
+def broken(found: icgi.Answer) -> list[str]:
+    """Which conditions of a sound answer it breaks."""
     probs, errors = found.probs, found.marginals.std_error
     alive = condition(found.model, found.evidence).alive
-    numbers = [found.log_z or 0.0, 0.0 if errors is None else float(np.abs(errors).max(initial=0))]
-    return bool(
-        np.isfinite(probs).all()
-        and (probs >= 0).all()
-        and np.allclose(probs.sum(1), 1.0, atol=1e-9)
-        and not probs[~alive].any()
-        and np.isfinite(numbers).all()
-    )
+    holds = {
+        "probabilities are finite": np.isfinite(probs).all(),
+        "none is negative": (probs >= 0).all(),
+        "rows sum to one": np.allclose(probs.sum(1), 1.0, atol=1e-9),
+        "excluded states have no mass": not probs[~alive].any(),
+        "log Z is finite": np.isfinite(found.log_z or 0.0),
+        "standard errors are finite": errors is None or np.isfinite(errors).all(),
+    }
+    return [name for name, true in holds.items() if not true]
 
 
 def padded(rows: list, width: int) -> np.ndarray:
