@@ -33,6 +33,7 @@ def test_options_are_read_by_their_type() -> None:
         ("jt:serch_share=0.5", r"no option 'serch_share' \(did you mean 'search_share'\?\)"),
         ("jt:arithmetic=exotic", "one of auto, linear, log"),
         ("jt:arithmetic=liner", r"did you mean 'linear'\?"),
+        ("icgi:fast,rest=trees", r"one of tree, sum \(did you mean 'tree'\?\)"),
         ("jt:search_share=much", "a number"),
         ("jt:fast", "no option 'fast'"),
         ("tap:tolerance=nan", "should be a number"),

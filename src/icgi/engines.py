@@ -109,7 +109,7 @@ def _convert(engine: str, key: str, text: str, hint: object) -> object:
     near = ""
     for kind in _kinds(hint):
         if typing.get_origin(kind) is typing.Literal:
-            if text in (words := typing.get_args(kind)):
+            if text in (words := _words(kind)):
                 return text
             near = did_you_mean(text, words)
         elif kind is bool:
@@ -135,9 +135,14 @@ def _kinds(hint: object) -> tuple[object, ...]:
     return (hint,)
 
 
+def _words(kind: object) -> list[str]:
+    """Words that an option takes; None among them is its default, and no word."""
+    return [str(word) for word in typing.get_args(kind) if word is not None]
+
+
 def _describe(kind: object) -> str:
     if typing.get_origin(kind) is typing.Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(kind)))
+        return "one of " + ", ".join(_words(kind))
     words: dict[object, str] = {
         int: "a whole number", float: "a number", bool: "true or false", type(None): "none"
     }  # fmt: skip
