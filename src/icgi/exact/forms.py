@@ -18,6 +18,7 @@ from icgi.exact.junction_tree import AlongForecast, run
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ordering import Order, find_order
+from icgi.model.precision import extent_of, shifted
 
 if TYPE_CHECKING:  # loading all of it takes longer than most answers
     from icgi.model.structure.barren import Barren
@@ -34,6 +35,7 @@ LONGEST = 10.0  # seconds of looking for structure
 LOOK_SHARE = 0.5  # of the seconds of the model as it is, that this may take at most
 LOOKING = 1e-6  # seconds that this takes for every factor, at least
 COUNTING = 4e-5  # seconds that looking for interchangeable variables takes for every factor
+COLOURING = 2e-8  # likewise for every axis of every entry
 COUNTING_SHARE = 0.05  # of the model as it is, that this may take
 FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
 
@@ -69,7 +71,8 @@ def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecas
         if quick.table_bytes <= budget.table_bytes:
             return quick
     else:
-        found = [f for f in forms(model, quick.order, rng, looking) if f.name != AS_IT_IS]
+        near, _ = shifted(model, extent_of(model))
+        found = [f for f in forms(near, quick.order, rng, looking) if f.name != AS_IT_IS]
     if found and found[0].fits(budget) and found[0].seconds <= FAR_CHEAPER * quick.seconds:
         return _with_forms(quick, found)
     if quick.order.log2_entries > hopeless(budget):
@@ -105,11 +108,16 @@ class AlongBest:
             left = budget.until(deadline)
             answer = form.answer(left) if form.fits(left) else None
             if answer is not None:
-                return replace(answer, note=form.words)
+                return replace(answer, log_z=_scaled(answer.log_z, model), note=form.words)
         left, plain = budget.until(deadline), self.ahead.plain or self.ahead
         if not plain.fits(left):
             self.ahead.refuse_beyond(left)  # in the words of the form that comes nearest
         return AlongForecast(plain)(model, left, rng)
+
+
+def _scaled(log_z: float | None, model: FactorGraph) -> float | None:
+    """Forms answer for a model whose log weights are near zero; log Z of this one."""
+    return None if log_z is None else log_z + shifted(model, extent_of(model))[1]
 
 
 def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) -> list[Form]:
@@ -127,6 +135,15 @@ def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) 
     return sorted(found, key=lambda form: form.seconds)
 
 
+def counting_seconds(model: FactorGraph) -> float:
+    """Seconds that looking for interchangeable variables will take."""
+    if (flat := model.flat) is not None:
+        axes = int(np.diff(flat.table_start) @ np.diff(flat.scope_start))
+    else:
+        axes = sum([table.size * table.ndim for table in model.log_tables])
+    return COUNTING * model.n_factors + COLOURING * axes
+
+
 def _structured(
     model: FactorGraph, plain: Form, rng: Generator, deadline: Deadline
 ) -> Iterator[Form]:
@@ -136,16 +153,16 @@ def _structured(
         from icgi.model.structure.count import count_classes
         from icgi.model.structure.merge import merge_copies
         from icgi.model.structure.split import split_products
-    pays = COUNTING * model.n_factors <= COUNTING_SHARE * plain.seconds
+    pays = counting_seconds(model) <= COUNTING_SHARE * plain.seconds
     counted = count_classes(model, deadline.share(0.25)) if pays else None
     if counted is not None:
         order = find_order(counted.model, rng, deadline.share(0.25).left)
         words = str(counted) + _change(plain, order.log2_table)
         yield _plain("counted", words, counted.model, order, counted)
-    split = split_products(model)
+    split = split_products(model, deadline.share(0.25))
     yield from _collapsed(split, None, plain, rng, deadline.share(0.25))
     merged = merge_copies(model, deadline.share(0.25))
-    reduced = split if merged is None else split_products(merged.model)
+    reduced = split if merged is None else split_products(merged.model, deadline.share(0.25))
     if reduced is not model:
         copies = 0 if merged is None else merged.copies
         grown = reduced.n_factors - model.n_factors
@@ -168,7 +185,7 @@ def _collapsed(
     with paused_while():
         from icgi.exact.signed import answer_signed, forecast_signed
         from icgi.model.structure.collapse import collapse
-    collapsed = collapse(model)
+    collapsed = collapse(model, deadline=deadline)
     if collapsed is None:
         return
     ahead = forecast_signed(collapsed, rng, deadline)
@@ -195,7 +212,7 @@ def reduced_form(
     from icgi.model.structure.split import split_products
 
     merged = merge_copies(model, deadline)
-    return merged, split_products(model if merged is None else merged.model)
+    return merged, split_products(model if merged is None else merged.model, deadline)
 
 
 def _plain(
