@@ -57,9 +57,9 @@ def propagate(model: FactorGraph, alive: BoolArray) -> BoolArray:
 
     Raises `EvidenceError` when a variable loses its last state: the evidence has probability zero.
     """
-    w = wiring(model)
-    if not np.isneginf(w.values).any():
+    if not has_zeros(model):
         return alive
+    w = wiring(model)
     kept = alive.copy()
     with brief(30 * len(w.values)):
         emptied = _propagate(w.cards, w.scope_start, w.scope, w.table_start, w.values, kept)
@@ -194,11 +194,9 @@ def _labels(model: FactorGraph) -> IntArray:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    n = model.n_variables
-    pairs = np.array(
-        [(s[0], i) for s in model.scopes for i in s[1:]] or np.empty((0, 2)), dtype=np.int64
-    )
-    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    n, arity, scope = model.n_variables, model.arity, model.touched
+    first = scope[np.repeat(np.cumsum(arity) - arity, arity)]  # of the factor of each entry
+    graph = coo_array((np.ones(len(scope)), (first, scope)), shape=(n, n))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 

@@ -352,7 +352,7 @@ def _work(ensembles: Ensembles) -> float:
     """About how many core-seconds of an ordinary machine the sweeps are, however long they took."""
     aim = ensembles.aim
     looks = ensembles.sweeps * ensembles.levels * len(ensembles.members)
-    return looks * sum(map(len, aim.model.scopes)) / PACE[isinstance(aim.kernel, Spins)]
+    return looks * int(aim.model.arity.sum()) / PACE[isinstance(aim.kernel, Spins)]
 
 
 def _hot_rhat(records: list[exchange.Record], kept: int) -> float:
