@@ -39,7 +39,17 @@ from icgi.calibration.groups import COUPLINGS, SIZES, Answered, Groups
 from icgi.calibration.identity import approximating
 from icgi.calibration.measure import MASSES, drawn_seconds, quantiles, rounded, route_of
 from icgi.calibration.scales import own_error
-from icgi.calibration.sets import COUNTS, FAMILIES_OF, OUTSIDE, Case, Known, cases, made
+from icgi.calibration.sets import (
+    COUNTS,
+    FAMILIES_OF,
+    OUTSIDE,
+    Case,
+    Known,
+    cases,
+    count_of,
+    made,
+    most_of,
+)
 from icgi.conformal.bands import EXCEPTIONS, band_score
 from icgi.conformal.groups import conditional_quantile
 from icgi.conformal.metrics import (
@@ -108,10 +118,9 @@ def fresh(source: str, outside: int = OUTSIDE_COUNT) -> Iterable[Case]:
     """Calibrated families and others in turn, so that a stopped run has some of all; then real."""
     every = list(cases(source, ("report",)))
     real = [case for case in every if case.family.startswith("real")]
-    for k in range(max(COUNTS["report"], outside)):
-        if k < COUNTS["report"]:
-            yield from (made(family, "report", k) for family in FAMILIES_OF[source])
-            yield from real[k :: COUNTS["report"]]
+    for k in range(max(most_of(source, "report"), outside)):
+        yield from (made(f, "report", k) for f in FAMILIES_OF[source] if k < count_of(f, "report"))
+        yield from real[k :: COUNTS["report"]] if k < COUNTS["report"] else ()
         if k < outside:
             yield from (made(f, "report", k) for f in OUTSIDE if f != "larger" or k < LARGER_COUNT)
 
@@ -126,7 +135,8 @@ def run(options: argparse.Namespace) -> None:
     with path.open("a") as file, beside(options.busy):
         for case in fresh(options.set, options.outside):
             known = case.family in FAMILIES_OF[options.set]
-            if case.name in have or (options.inside and not known):
+            inside = known or case.family in calibration.families
+            if case.name in have or (options.inside and not inside):
                 continue
             if known and not options.first <= number(case) < (options.count or np.inf):
                 continue
@@ -488,13 +498,11 @@ def typical(ratio: np.ndarray) -> float:
 
 def halves(engine: str) -> tuple[list[dict], list[dict]]:
     """Calibration models of a run, every second one of each family apart."""
-    place: dict[str, int] = defaultdict(int)
-    parts: tuple[list[dict], list[dict]] = ([], [])
-    for x in lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]:
-        if x["role"] == "calibrate" and "bands" in x:
-            parts[place[x["family"]] % 2].append(x)
-            place[x["family"]] += 1
-    return parts
+    lines = lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]
+    used = [x for x in lines if x["role"] == "calibrate" and "bands" in x]
+    first = check.every_second([x["family"] for x in used], [x["name"] for x in used])
+    both = list(zip(used, first, strict=True))
+    return [x for x, one in both if one], [x for x, one in both if not one]
 
 
 def half_members(engine: str, parts: tuple[list[dict], list[dict]]) -> list[np.ndarray]:
