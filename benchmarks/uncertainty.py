@@ -38,7 +38,7 @@ from icgi.calibration.file import Calibration, read
 from icgi.calibration.groups import COUPLINGS, SIZES, Answered, Groups
 from icgi.calibration.identity import approximating
 from icgi.calibration.measure import MASSES, drawn_seconds, quantiles, rounded, route_of
-from icgi.calibration.scales import own_error
+from icgi.calibration.scales import TINY, own_error
 from icgi.calibration.sets import (
     COUNTS,
     FAMILIES_OF,
@@ -211,7 +211,7 @@ def judged_answer(known: Known, answer: icgi.Answer, calibration: Calibration) -
     spoken = found if found.kind != "none" else guarantee(answer, calibration, anyway=True)
     line |= {"structure": spoken.structure, "features": rounded(spoken.features)}
     if spoken.scale is not None:
-        line["score"] = rounded([band_score(predicted, truth, spoken.scale[free])])[0]
+        line["score"] = rounded([band_score(predicted, truth, spoken.scale[free], least=TINY)])[0]
         line["law"] = quantiles(state_atoms(predicted, truth, SCORES[calibration.score]))
         line["rank of scale"] = rounded([rank_correlation(spoken.scale[free], gap)])[0]
     for alpha in ALPHAS:
@@ -347,11 +347,7 @@ def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
         x for x in lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]
         if x["role"] == "calibrate" and "bands" in x
     ]  # fmt: skip
-    least = 1e-9
-    scores = [
-        Atoms(np.log([max(x["error"][2], least) / max(x["error"][0], least)]), np.ones(1))
-        for x in calibration
-    ]
+    scores = [Atoms(np.log([known_ratio(x)]), np.ones(1)) for x in calibration]
     groups, members = dividing(made)
     filled = members.any(0)
     found: dict[bytes, float] = {}
@@ -361,8 +357,8 @@ def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
         if new.tobytes() not in found:
             q = conditional_quantile(scores, members[:, filled], new[filled], 0.1)
             found[new.tobytes()] = float(np.exp(q))
-        known.append(min(found[new.tobytes()] * line["error"][0], 1.0))
-    ratio = ours / np.maximum(known, least)
+        known.append(min(found[new.tobytes()] * known_scale(line), 1.0))
+    ratio = ours / np.array(known)
     rank = np.mean([x["rank of scale"] for x in chosen])
     own = np.mean([x["rank"] for x in chosen])
     return (
@@ -467,7 +463,7 @@ def half_width_row(engine: str) -> str:
     """Half-widths at 90 % on the same halves, against scales that are the true mean errors."""
     name, parts = calibration_of(engine).scale, halves(engine)
     members, tested = half_members(engine, parts)
-    ratios = [max(x["error"][2], 1e-9) / max(x["error"][0], 1e-9) for x in parts[0]]
+    ratios = [known_ratio(x) for x in parts[0]]
     scores = [np.log([max(x["bands"][name], 1e-12) for x in parts[0]]), np.log(ratios)]
     found: dict[bytes, list[float]] = {}
     ours, known = [], []
@@ -482,8 +478,8 @@ def half_width_row(engine: str) -> str:
         q, best = found[new.tobytes()]
         if np.isfinite(q) and np.isfinite(best):
             ours.append(min(q * x["sigma"][name], 1.0))
-            known.append(min(best * x["error"][0], 1.0))
-    ratio = np.array(ours) / np.maximum(known, 1e-9)
+            known.append(min(best * known_scale(x), 1.0))
+    ratio = np.array(ours) / np.array(known)
     return (
         f"| `{engine}` | {len(ours)} | {np.median(ours):.2g} | {np.median(known):.2g} | "
         f"{np.median(ours) / np.median(known):.2f} | {np.median(ratio):.2f} | "
@@ -492,8 +488,18 @@ def half_width_row(engine: str) -> str:
 
 
 def typical(ratio: np.ndarray) -> float:
-    """Geometric mean; where answers are right, nothing below 1e-4 is told apart."""
-    return float(np.exp(np.mean(np.log(np.clip(ratio, 1e-4, 1e4)))))
+    """Geometric mean."""
+    return float(np.exp(np.mean(np.log(ratio))))
+
+
+def known_scale(line: dict) -> float:
+    """True mean error of an answer; as in scales and scores, none counts below TINY."""
+    return max(line["error"][0], TINY)
+
+
+def known_ratio(line: dict) -> float:
+    """Score of an answer's bands with this scale."""
+    return max(line["error"][2], TINY) / known_scale(line)
 
 
 def halves(engine: str) -> tuple[list[dict], list[dict]]:
