@@ -114,9 +114,10 @@ def keep(path: Path) -> None:
     pack(RESULTS / f"calibrate-{path.stem}.jsonl", lines)
 
 
-def fresh(source: str, outside: int = OUTSIDE_COUNT) -> Iterable[Case]:
+def fresh(source: str, outside: int, calibrated: Iterable[str]) -> Iterable[Case]:
     """Calibrated families and others in turn, so that a stopped run has some of all; then real."""
-    every = list(cases(source, ("report",)))
+    known = {f.removeprefix("real: ") for f in calibrated if f.startswith("real: ")}
+    every = list(cases(source, ("report",), real=sorted(known)))
     real = [case for case in every if case.family.startswith("real")]
     for k in range(max(most_of(source, "report"), outside)):
         yield from (made(f, "report", k) for f in FAMILIES_OF[source] if k < count_of(f, "report"))
@@ -133,7 +134,7 @@ def run(options: argparse.Namespace) -> None:
     budget, most = budget_of(calibration)
     engine = approximating(options.engine)
     with path.open("a") as file, beside(options.busy):
-        for case in fresh(options.set, options.outside):
+        for case in fresh(options.set, options.outside, calibration.families):
             known = case.family in FAMILIES_OF[options.set]
             inside = known or case.family in calibration.families
             if case.name in have or (options.inside and not inside):
