@@ -38,8 +38,18 @@ from icgi.calibration.file import Calibration, read
 from icgi.calibration.groups import COUPLINGS, SIZES, Answered, Groups
 from icgi.calibration.identity import approximating
 from icgi.calibration.measure import MASSES, drawn_seconds, quantiles, rounded, route_of
-from icgi.calibration.scales import own_error
-from icgi.calibration.sets import COUNTS, FAMILIES_OF, OUTSIDE, Case, Known, cases, made
+from icgi.calibration.scales import TINY, own_error
+from icgi.calibration.sets import (
+    COUNTS,
+    FAMILIES_OF,
+    OUTSIDE,
+    Case,
+    Known,
+    cases,
+    count_of,
+    made,
+    most_of,
+)
 from icgi.conformal.bands import EXCEPTIONS, band_score
 from icgi.conformal.groups import conditional_quantile
 from icgi.conformal.metrics import (
@@ -104,14 +114,14 @@ def keep(path: Path) -> None:
     pack(RESULTS / f"calibrate-{path.stem}.jsonl", lines)
 
 
-def fresh(source: str, outside: int = OUTSIDE_COUNT) -> Iterable[Case]:
+def fresh(source: str, outside: int, calibrated: Iterable[str]) -> Iterable[Case]:
     """Calibrated families and others in turn, so that a stopped run has some of all; then real."""
-    every = list(cases(source, ("report",)))
+    known = {f.removeprefix("real: ") for f in calibrated if f.startswith("real: ")}
+    every = list(cases(source, ("report",), real=sorted(known)))
     real = [case for case in every if case.family.startswith("real")]
-    for k in range(max(COUNTS["report"], outside)):
-        if k < COUNTS["report"]:
-            yield from (made(family, "report", k) for family in FAMILIES_OF[source])
-            yield from real[k :: COUNTS["report"]]
+    for k in range(max(most_of(source, "report"), outside)):
+        yield from (made(f, "report", k) for f in FAMILIES_OF[source] if k < count_of(f, "report"))
+        yield from real[k :: COUNTS["report"]] if k < COUNTS["report"] else ()
         if k < outside:
             yield from (made(f, "report", k) for f in OUTSIDE if f != "larger" or k < LARGER_COUNT)
 
@@ -124,9 +134,10 @@ def run(options: argparse.Namespace) -> None:
     budget, most = budget_of(calibration)
     engine = approximating(options.engine)
     with path.open("a") as file, beside(options.busy):
-        for case in fresh(options.set, options.outside):
+        for case in fresh(options.set, options.outside, calibration.families):
             known = case.family in FAMILIES_OF[options.set]
-            if case.name in have or (options.inside and not known):
+            inside = known or case.family in calibration.families
+            if case.name in have or (options.inside and not inside):
                 continue
             if known and not options.first <= number(case) < (options.count or np.inf):
                 continue
@@ -201,7 +212,7 @@ def judged_answer(known: Known, answer: icgi.Answer, calibration: Calibration) -
     spoken = found if found.kind != "none" else guarantee(answer, calibration, anyway=True)
     line |= {"structure": spoken.structure, "features": rounded(spoken.features)}
     if spoken.scale is not None:
-        line["score"] = rounded([band_score(predicted, truth, spoken.scale[free])])[0]
+        line["score"] = rounded([band_score(predicted, truth, spoken.scale[free], least=TINY)])[0]
         line["law"] = quantiles(state_atoms(predicted, truth, SCORES[calibration.score]))
         line["rank of scale"] = rounded([rank_correlation(spoken.scale[free], gap)])[0]
     for alpha in ALPHAS:
@@ -337,11 +348,7 @@ def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
         x for x in lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]
         if x["role"] == "calibrate" and "bands" in x
     ]  # fmt: skip
-    least = 1e-9
-    scores = [
-        Atoms(np.log([max(x["error"][2], least) / max(x["error"][0], least)]), np.ones(1))
-        for x in calibration
-    ]
+    scores = [Atoms(np.log([known_ratio(x)]), np.ones(1)) for x in calibration]
     groups, members = dividing(made)
     filled = members.any(0)
     found: dict[bytes, float] = {}
@@ -351,8 +358,8 @@ def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
         if new.tobytes() not in found:
             q = conditional_quantile(scores, members[:, filled], new[filled], 0.1)
             found[new.tobytes()] = float(np.exp(q))
-        known.append(min(found[new.tobytes()] * line["error"][0], 1.0))
-    ratio = ours / np.maximum(known, least)
+        known.append(min(found[new.tobytes()] * known_scale(line), 1.0))
+    ratio = ours / np.array(known)
     rank = np.mean([x["rank of scale"] for x in chosen])
     own = np.mean([x["rank"] for x in chosen])
     return (
@@ -457,7 +464,7 @@ def half_width_row(engine: str) -> str:
     """Half-widths at 90 % on the same halves, against scales that are the true mean errors."""
     name, parts = calibration_of(engine).scale, halves(engine)
     members, tested = half_members(engine, parts)
-    ratios = [max(x["error"][2], 1e-9) / max(x["error"][0], 1e-9) for x in parts[0]]
+    ratios = [known_ratio(x) for x in parts[0]]
     scores = [np.log([max(x["bands"][name], 1e-12) for x in parts[0]]), np.log(ratios)]
     found: dict[bytes, list[float]] = {}
     ours, known = [], []
@@ -472,8 +479,8 @@ def half_width_row(engine: str) -> str:
         q, best = found[new.tobytes()]
         if np.isfinite(q) and np.isfinite(best):
             ours.append(min(q * x["sigma"][name], 1.0))
-            known.append(min(best * x["error"][0], 1.0))
-    ratio = np.array(ours) / np.maximum(known, 1e-9)
+            known.append(min(best * known_scale(x), 1.0))
+    ratio = np.array(ours) / np.array(known)
     return (
         f"| `{engine}` | {len(ours)} | {np.median(ours):.2g} | {np.median(known):.2g} | "
         f"{np.median(ours) / np.median(known):.2f} | {np.median(ratio):.2f} | "
@@ -482,19 +489,27 @@ def half_width_row(engine: str) -> str:
 
 
 def typical(ratio: np.ndarray) -> float:
-    """Geometric mean; where answers are right, nothing below 1e-4 is told apart."""
-    return float(np.exp(np.mean(np.log(np.clip(ratio, 1e-4, 1e4)))))
+    """Geometric mean."""
+    return float(np.exp(np.mean(np.log(ratio))))
+
+
+def known_scale(line: dict) -> float:
+    """True mean error of an answer; as in scales and scores, none counts below TINY."""
+    return max(line["error"][0], TINY)
+
+
+def known_ratio(line: dict) -> float:
+    """Score of an answer's bands with this scale."""
+    return max(line["error"][2], TINY) / known_scale(line)
 
 
 def halves(engine: str) -> tuple[list[dict], list[dict]]:
     """Calibration models of a run, every second one of each family apart."""
-    place: dict[str, int] = defaultdict(int)
-    parts: tuple[list[dict], list[dict]] = ([], [])
-    for x in lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]:
-        if x["role"] == "calibrate" and "bands" in x:
-            parts[place[x["family"]] % 2].append(x)
-            place[x["family"]] += 1
-    return parts
+    lines = lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]
+    used = [x for x in lines if x["role"] == "calibrate" and "bands" in x]
+    first = check.every_second([x["family"] for x in used], [x["name"] for x in used])
+    both = list(zip(used, first, strict=True))
+    return [x for x, one in both if one], [x for x, one in both if not one]
 
 
 def half_members(engine: str, parts: tuple[list[dict], list[dict]]) -> list[np.ndarray]:
