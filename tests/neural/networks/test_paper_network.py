@@ -20,7 +20,7 @@ from icgi.neural import losses, network_engine
 from icgi.neural.factor_patches import Limits
 from icgi.neural.messages import dense_beliefs
 from icgi.neural.network_engine import network_marginals
-from icgi.neural.networks import NETWORKS, Draws, paper
+from icgi.neural.networks import NETWORKS, Draws, paper, paper_step
 from icgi.neural.networks.bpnn import BPNNConfig
 from icgi.train import runs
 from icgi.train.config import tiny
@@ -123,8 +123,8 @@ def test_corrections_fade_where_more_is_lost_than_in_training() -> None:
 
 def test_corrections_fade_where_many_weak_neighbours_act() -> None:
     equal = torch.full((1, 30), 0.1)
-    assert paper.effective(equal).item() == pytest.approx(30.0)
-    assert paper.effective(torch.tensor([[0.9, 1e-6, 0.0]])).item() == pytest.approx(1.0)
+    assert paper_step.effective(equal).item() == pytest.approx(30.0)
+    assert paper_step.effective(torch.tensor([[0.9, 1e-6, 0.0]])).item() == pytest.approx(1.0)
     rng = np.random.default_rng(1)
     dense = [FAMILIES["sk"].sample(rng, n=12, beta=1.0, h=0.1) for _ in range(3)]
     untrained = answers(built("paper", **SMALL).double().eval(), dense)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from icgi.clock import Deadline
 from icgi.errors import CheckpointError
@@ -24,18 +23,12 @@ from icgi.neural.arrange import DIFFUSIONS, after_elimination, heat_kernels
 from icgi.neural.batch import Batch, spins_of, tables_of
 from icgi.neural.elimination import Sweep, brought_back, eliminated, within
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
-from icgi.neural.general import share
 from icgi.neural.general_algebra import (
     TINY,
-    Star,
     beliefs_of,
-    compensation,
     enumerate_core,
     inexactness,
-    new_tables,
     one_hot,
-    restore,
-    screening,
     star,
     strengths,
 )
@@ -50,9 +43,18 @@ from icgi.neural.general_parts import (
     moved_covariance,
     row_features,
 )
-from icgi.neural.heads import FLOOR, MOST_LOG_SCALE
 from icgi.neural.messages import dense_beliefs
 from icgi.neural.networks import Draws, gumbel
+from icgi.neural.networks.paper_step import (
+    SMALL_LOSS,
+    Corrections,
+    Head,
+    effective,
+    faded,
+    left_behind,
+    pairs_of,
+    restored,
+)
 from icgi.neural.pace import check
 from icgi.neural.shrink import positions, taken
 from icgi.neural.shrink import remaining as rest
@@ -62,8 +64,6 @@ Factor = Literal["train", "star", "free"]
 Position = Literal["spd", "static", "laplacian", "none"]
 
 TRUST = 0.5  # of a variable's own fields as its belief, while the rest of the model is not known
-SMALL_LOSS = 1e-3  # inexactness below which variables hardly differ as choices
-RARE = -6.0  # log weight of a predicted bond state relative to the star, before training
 MOST_TOKENS = 2048  # variables, auxiliaries included, times states
 SURE = 1e3  # key of what goes first whatever the scores say
 
@@ -383,7 +383,7 @@ class PaperNetwork(nn.Module):
         own, unary, present = taken(live.tokens, pick), taken(live.unary, pick), links[..., 0]
         row = rest(taken(live.tables, pick).transpose(1, 2), pick)
         known = within(near, self.config.most_near) ** 2
-        amount = _within(loss, self.config.most_step) * known
+        amount = faded(loss, self.config.most_step) * known
         amount = amount if self.config.corrected else torch.zeros_like(loss)
         step = self.correct(own, row, fixed[:, :k], present, left.tokens, left.unary, left.states)
         on = amount[:, None, None]
@@ -391,12 +391,13 @@ class PaperNetwork(nn.Module):
         beliefs = beliefs_of(field, left.states)
         corrected = row + on[..., None] * step.table
         exact = star(corrected, unary + amount[:, None] * step.unary, beliefs)
-        new, force = self._left_behind(exact, corrected, unary, fixed[:, :k], beliefs, links, left,
-                                       step, amount, present)  # fmt: skip
+        new, force = left_behind(self.config.factors, exact, corrected, unary, fixed[:, :k],
+                                 beliefs, left.links[..., 2], left.states, step, amount,
+                                 present)  # fmt: skip
         # a table is known up to a constant; without it, sums over many steps stay small
         force = force - (force * beliefs).sum(-1, keepdim=True)
         sent = sent[:, None, None]
-        adjacency = torch.maximum(left.links[..., 0], _pairs(present))
+        adjacency = torch.maximum(left.links[..., 0], pairs_of(present))
         distances = left.links[..., 1]
         if self.config.positions != "static":
             distances = after_elimination(distances, links[..., 1])
@@ -411,37 +412,6 @@ class PaperNetwork(nn.Module):
         )
         return gone, left, loss, fixed[:, -2]
 
-    def _left_behind(
-        self, exact: Star, row: Tensor, unary: Tensor, own: Tensor, beliefs: Tensor, links: Tensor,
-        left: _Live, step: "_Step", amount: Tensor, present: Tensor,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Pair tables (b n k n k) and fields (b n k) read off the train that is left behind."""
-        on = amount[:, None, None]
-        states, pairs = left.states, _pairs(present)
-        both = states[:, :, :, None, None] * states[:, None, None]
-        gate = torch.exp(on * (step.gate[:, :, None] + step.gate[:, None])) * pairs
-        gate = gate[:, :, None, :, None] * both
-        if self.config.factors == "free":
-            found = _free(exact, step)
-            new = new_tables(found) * gate
-            return new, found.gain - compensation(new, found.gain, beliefs)
-        added: Tensor | float = 0.0
-        if self.config.factors == "train":
-            wider = _wider(exact, step)
-            added = on[..., None, None] * (new_tables(wider) - new_tables(exact))
-        if states.shape[2] == 2:
-            s = closed_form.signs_like(unary)
-            field = 0.5 * ((unary + amount[:, None] * step.unary) * s).sum(-1)
-            bond = torch.exp(on[..., 0] * step.bond)
-            correlation = left.links[..., 2] * (bond[:, :, None] * bond[:, None])
-            new, force = _project(row, field, beliefs, present, correlation)
-            new = (new + added) * gate
-            moved = torch.einsum("bjxky,bky->bjx", new, beliefs)
-            return new, force + on * step.force - moved
-        screened = screening(exact, own.sum(-1), present)
-        new = (new_tables(exact) + added) * gate * screened[:, :, None, :, None]
-        return new, exact.gain + on * step.force - compensation(new, exact.gain, beliefs)
-
     def _distribute(
         self, live: _Live, tape: list[_Gone], lost: Tensor, deadline: Deadline | None
     ) -> Tensor:
@@ -453,7 +423,7 @@ class PaperNetwork(nn.Module):
         else:
             found = _rest_by_messages(live)
         tokens = live.tokens + self._news(found[0], live.first, states)
-        learned = _within(lost, self.config.most_total)
+        learned = faded(lost, self.config.most_total)
         if tape:
             trusted = torch.stack([gone.trusted for gone in tape]).sum(0)[:, None]
             learned = learned * trusted / lost.clamp(min=TINY)
@@ -481,7 +451,7 @@ class PaperNetwork(nn.Module):
         k = gone.row.shape[2]
         row = gone.row.gather(1, place[:, :, None, None].expand(-1, -1, k, k))
         present = gone.present.gather(1, place)
-        found, cross = _restored(row, gone.unary, back, present)
+        found, cross = restored(row, gone.unary, back.marginals, back.covariance, present)
         states = gone.states[:, None]
         own = gone.tokens + self._news(found, gone.first, gone.states)
         near = present[:, :, None] * back.states
@@ -506,17 +476,6 @@ class PaperNetwork(nn.Module):
         return out
 
 
-def effective(strength: Tensor) -> Tensor:
-    """Effective number of neighbours (Σ t²)²/Σ t⁴ of strengths t (… n): d for d equal ones."""
-    square = strength * strength
-    return square.sum(-1) ** 2 / (square * square).sum(-1).clamp(min=TINY)
-
-
-def _within(loss: Tensor, most: float) -> Tensor:
-    """Part of the corrections that counts: `share`, falling as 1/loss beyond `most`."""
-    return share(loss) * within(loss, most)
-
-
 def _fixed_draw(live: _Live) -> Tensor:
     """Numbers (b n) of the remaining variables whose order is random, the same in every batch."""
     drawn = np.random.default_rng(0).random(int(live.ids.max()) + 1)
@@ -532,191 +491,3 @@ def _rest_by_messages(live: _Live) -> tuple[Tensor, Tensor]:
     own = torch.diag_embed(p) - p[..., None] * p[:, :, None]  # b n k k
     same = torch.eye(p.shape[1], device=p.device, dtype=p.dtype)[:, None, :, None]
     return p, own[:, :, :, None] * same
-
-
-def _pairs(present: Tensor) -> Tensor:
-    """1 for pairs of different neighbours (b n n)."""
-    pairs = present[:, :, None] * present[:, None]
-    return pairs * (1.0 - torch.eye(pairs.shape[1], device=pairs.device, dtype=pairs.dtype))
-
-
-def _free(exact: Star, step: "_Step") -> Star:
-    """Train that is predicted from scratch, as the paper describes."""
-    weight = torch.softmax(step.share, -1)
-    mean = (step.cores * weight[:, None, :, None]).sum(2)
-    return exact._replace(likelihood=step.cores, weight=weight, gain=torch.log(mean + TINY))
-
-
-def _wider(exact: Star, step: "_Step") -> Star:
-    """The star with predicted bond states beside those of the eliminated variable.
-
-    φ = Σ_s w_s Π_k L_s(x_k) is a train of diagonal cores G_k[x] = diag(L_s(x)), non-negative as a
-    softplus made it; its bond is the number of s.
-    """
-    weight = torch.cat([exact.weight, torch.exp(step.share + RARE)], -1)
-    weight = weight / weight.sum(-1, keepdim=True)
-    likelihood = torch.cat([exact.likelihood, step.cores], 2)
-    mean = (likelihood * weight[:, None, :, None]).sum(2)
-    return exact._replace(likelihood=likelihood, weight=weight, gain=torch.log(mean + TINY))
-
-
-def _project(
-    row: Tensor, field: Tensor, beliefs: Tensor, present: Tensor, correlation: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Closed form of spins as tables (b n 2 n 2) and fields (b n 2), without their product."""
-    coupling, on_own, on_other = (row.flatten(2) @ _basis(row)).unbind(-1)
-    s = closed_form.signs_like(field)
-    force, new = closed_form.project(
-        coupling * present,
-        field + (on_own * present).sum(1),
-        (beliefs * s).sum(-1),
-        present,
-        correlation,
-    )
-    tables = new[:, :, None, :, None] * (s[:, None] * s).view(2, 1, 2)
-    return tables, (force + on_other)[..., None] * s
-
-
-def _basis(like: Tensor) -> Tensor:
-    """Coupling, field of the first and field of the second spin of a flat 2×2 table (4 3)."""
-    rows = (0.25, 0.25, 0.25, -0.25, 0.25, -0.25, -0.25, -0.25, 0.25, 0.25, -0.25, -0.25)
-    return closed_form.constant(rows, like.device, like.dtype).view(4, 3)
-
-
-def _restored(row: Tensor, unary: Tensor, back: _Back, present: Tensor) -> tuple[Tensor, Tensor]:
-    """p(x_v) (b v) of a variable that is put back, and its covariances (b v n k)."""
-    if unary.shape[1] > 2:
-        return restore(row, unary, back.marginals, back.covariance, present)
-    s = closed_form.signs_like(unary)
-    half, cov = closed_form.restore(
-        (row.flatten(2) @ _basis(row)[:, 0]) * present,
-        (0.5 * (unary * s).sum(-1)).clamp(-40.0, 40.0),
-        (back.marginals * s).sum(-1),
-        torch.einsum("bnxmy,x,y->bnm", back.covariance, s, s),
-    )
-    p = torch.sigmoid(2.0 * half[:, None] * s)
-    return p, 0.25 * cov[:, None, :, None] * (s[:, None, None] * s)
-
-
-class _Step(NamedTuple):
-    """Learned parts of one elimination."""
-
-    table: Tensor  # b n v k    added to Θ_vl: corrections of the star's cores
-    unary: Tensor  # b v    added to θ_v
-    tilt: Tensor  # b n k    added to the logs of the beliefs
-    trust: Tensor  # b n 1    log factor on the field part of the beliefs
-    gate: Tensor  # b n    log factor on new tables
-    bond: Tensor  # b n    log factor on correlations
-    force: Tensor  # b n k    added to the fields
-    cores: Tensor  # b n r k    predicted bond states of the train, positive
-    share: Tensor  # b r    logs of their weights
-    message: Tensor  # b n k d    added to the neighbours' tokens
-
-
-class Corrections(nn.Module):
-    """Predicts the train that an eliminated variable leaves behind (PredictTTCores).
-
-    Paper: a linear map from the node's embedding; here one hidden layer of both tokens and the
-    edge, because cores are indexed by state and shared over places.
-    """
-
-    def __init__(self, features: int, hidden: int, rank: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(features)
-        self.own = nn.Linear(features, hidden)
-        self.other = nn.Linear(features, hidden)
-        self.edge = nn.Linear(ROW_FEATURES, hidden)
-        self.news = nn.Linear(2, hidden)
-        self.pair = nn.Linear(hidden, 5)  # table, force, trust, gate, bond
-        self.single = nn.Linear(features, 1)
-        self.tilt = nn.Linear(features, 1)
-        self.core = nn.Linear(hidden, rank)
-        self.share = nn.Linear(features, rank)
-        self.message = nn.Linear(hidden, features, bias=False)
-        for layer in (self.pair, self.single, self.tilt, self.share):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
-
-    def forward(
-        self, own: Tensor, row: Tensor, own_states: Tensor, present: Tensor, others: Tensor,
-        unary: Tensor, states: Tensor,
-    ) -> _Step:  # fmt: skip
-        """Learned parts for a variable of tokens b v d that goes.
-
-        Parameters
-        ----------
-        row, own_states
-            Its tables (b n v k) and states (b v).
-        present
-            1 for its neighbours (b n).
-        others, unary, states
-            Tokens (b n k d), θ (b n k) and states (b n k) of those that stay.
-        """
-        own, others = self.norm(own), self.norm(others)
-        near = present[:, :, None] * states
-        edges = row_features(row, own_states, near)
-        news = self.news(torch.stack(input_states(unary, states), -1))
-        hidden = functional.gelu(
-            self.own(own)[:, None, :, None]
-            + (self.other(others) + news)[:, :, None]
-            + self.edge(edges.permute(0, 3, 2, 4, 1))
-        )  # b n v k c
-        both = (own_states[:, None, :, None] * near[:, :, None])[..., None]  # b n v k 1
-        hidden = hidden * both
-        pair = self.pair(hidden) * both
-        table, push, *whole = pair.unbind(-1)
-        mean = torch.stack(whole, -1).sum((2, 3)) / both.sum((2, 3)).clamp(min=1.0)  # b n 3
-        trust, gate, bond = mean.clamp(-3.0, 3.0).unbind(-1)
-        count = own_states.sum(-1)[:, None, None]  # b 1 1
-        on_state = hidden.sum(2) / count[..., None]  # b n k c
-        pooled = (own * own_states[..., None]).sum(1) / count[:, 0]  # b d
-        cores = functional.softplus(self.core(on_state)).transpose(2, 3) * states[:, :, None]
-        # mean one under flat beliefs; variables that are no neighbours hand the bond on unchanged
-        scale = cores.sum(-1, keepdim=True) / states.sum(-1)[:, :, None, None]
-        cores = torch.where(present[:, :, None, None] > 0, cores / (scale + TINY), 1.0)
-        return _Step(
-            table=table,
-            unary=self.single(own)[..., 0] * own_states,
-            tilt=self.tilt(others)[..., 0] * states,
-            trust=trust[..., None],
-            gate=gate.clamp(max=1.0),
-            bond=bond.clamp(max=1.0),
-            force=push.sum(2) / count,
-            cores=cores,
-            share=self.share(pooled).clamp(-6.0, 6.0),
-            message=self.message(on_state),
-        )
-
-
-class Head(nn.Module):
-    """α_x = e^c (softplus(W z_x) + 10⁻³) · K p_x for K states, p what the algebra found.
-
-    Paper: softplus(W h + b) + 10⁻³ of the token alone; here the token corrects p, as far as the
-    algebra was inexact, and a scale of its own lets α₀ reach 10³ without large weights.
-    """
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(features, 1, bias=False)
-        self.scale = nn.Linear(features + 1, 1)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.scale.weight)
-        nn.init.constant_(self.scale.bias, math.log(20.0))
-
-    def forward(
-        self, tokens: Tensor, p: Tensor, states: Tensor, lost: Tensor, learned: Tensor
-    ) -> Tensor:
-        """Concentrations (b n k).
-
-        Parameters
-        ----------
-        lost, learned
-            Inexactness of the elimination, and how far the token may move the mean (b 1).
-        """
-        count = states.sum(-1, keepdim=True)
-        pooled = (tokens * states[..., None]).sum(2) / count
-        inexact = torch.log(lost + SMALL_LOSS)[..., None].expand(-1, pooled.shape[1], -1)
-        scale = self.scale(torch.cat([pooled, inexact], -1)).clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE)
-        correction = self.linear(tokens)[..., 0] * learned[..., None]
-        shape = (functional.softplus(correction) + FLOOR) * (count * p)
-        return (torch.exp(scale) * states) * shape.clamp(min=1e-7)
