@@ -134,6 +134,25 @@ def test_corrections_fade_where_many_weak_neighbours_act() -> None:
         assert np.abs(far - before).max() < 0.05 * np.abs(near - before).max()
 
 
+@pytest.mark.parametrize("encode_every", [1, 4])
+@pytest.mark.parametrize("positions", ["spd", "static", "laplacian"])
+def test_steps_in_place_are_those_of_training(encode_every: int, positions: str) -> None:
+    rng = np.random.default_rng(2)
+    sparse = [FAMILIES["ea2d"].sample(rng, L=6, beta=1.0), FAMILIES["ea2d"].sample(rng, L=5)]
+    dense = [FAMILIES["sk"].sample(rng, n=n, beta=1.0, h=0.1) for n in (20, 16)]
+    potts = [FAMILIES["potts"].sample(rng, L=5)]
+    net = trained(built("paper", **SMALL, encode_every=encode_every, positions=positions))
+    for models in (sparse, dense, sparse + dense, potts):
+        form = net.prepare(batch_of(models, pairwise=True))
+        copied = net(form).detach()
+        before = [array.clone() for array in (form.tables.tables, form.tables.distances)]
+        with torch.no_grad():
+            for _ in range(2):  # the form can be read again
+                assert_allclose(net(form), copied, rtol=1e-6)
+        after = form.tables.tables, form.tables.distances
+        assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
 def test_every_part_learns_after_a_step() -> None:
     torch.manual_seed(0)
     net, models = built("paper", **SMALL).double().train(), loopy()

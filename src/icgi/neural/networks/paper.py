@@ -10,7 +10,7 @@ head answers. Learned parts start small or at zero: untrained, this is eliminati
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from icgi.clock import Deadline
 from icgi.errors import CheckpointError
 from icgi.neural import closed_form
-from icgi.neural.arrange import DIFFUSIONS, after_elimination, heat_kernels
+from icgi.neural.arrange import DIFFUSIONS, heat_kernels
 from icgi.neural.batch import Batch, spins_of, tables_of
 from icgi.neural.elimination import Sweep, brought_back, eliminated, within
 from icgi.neural.encoder import CrossLayer, EncoderLayer, distance_classes
@@ -27,8 +27,6 @@ from icgi.neural.general_algebra import (
     TINY,
     beliefs_of,
     enumerate_core,
-    inexactness,
-    one_hot,
     star,
     strengths,
 )
@@ -37,7 +35,6 @@ from icgi.neural.general_parts import (
     EDGES,
     ROW_FEATURES,
     SMALLEST,
-    bordered,
     edge_features,
     input_states,
     moved_covariance,
@@ -45,6 +42,7 @@ from icgi.neural.general_parts import (
 )
 from icgi.neural.messages import dense_beliefs
 from icgi.neural.networks import Draws, gumbel
+from icgi.neural.networks.paper_state import Back, Gone, Left, between, entry, rows
 from icgi.neural.networks.paper_step import (
     SMALL_LOSS,
     Corrections,
@@ -56,8 +54,6 @@ from icgi.neural.networks.paper_step import (
     restored,
 )
 from icgi.neural.pace import check
-from icgi.neural.shrink import positions, taken
-from icgi.neural.shrink import remaining as rest
 
 Order = Literal["least-loss", "min-degree", "learned", "random"]
 Factor = Literal["train", "star", "free"]
@@ -131,57 +127,6 @@ class Form:
         return Form(*(getattr(self, f.name).to(device) for f in fields(self)))
 
 
-class _Live(NamedTuple):
-    """What is left during elimination: each array's axis 1 runs over the remaining variables."""
-
-    tables: Tensor  # b n k n k
-    unary: Tensor  # b n k
-    links: Tensor  # b n n c    adjacency, distances, correlation, static kernels
-    tokens: Tensor  # b n k d
-    fixed: Tensor  # b n 2k+2    states, first marginals, real, number
-
-    @property
-    def states(self) -> Tensor:
-        return self.fixed[..., : self.unary.shape[2]]
-
-    @property
-    def first(self) -> Tensor:
-        return self.fixed[..., self.unary.shape[2] : -2]
-
-    @property
-    def real(self) -> Tensor:
-        return self.fixed[..., -2]
-
-    @property
-    def ids(self) -> Tensor:
-        return self.fixed[..., -1].long()
-
-
-class _Gone(NamedTuple):
-    """A variable as it was when it went."""
-
-    row: Tensor  # b n v k    tables to those that were left
-    present: Tensor  # b n    1 for neighbours among those
-    left: Tensor  # b n    numbers of those
-    unary: Tensor  # b k
-    tokens: Tensor  # b k d
-    states: Tensor  # b k
-    first: Tensor  # b k
-    id: Tensor  # b
-    alone: Tensor  # b k    its marginal as far as it was known when it went
-    trusted: Tensor  # b    inexactness of the step, as far as corrections of it count
-
-
-class _Back(NamedTuple):
-    """Variables that are back, the last that went last."""
-
-    marginals: Tensor  # b n k
-    covariance: Tensor  # b n k n k
-    states: Tensor  # b n k
-    tokens: Tensor  # b n k d
-    ids: Tensor  # b n
-
-
 class PaperNetwork(nn.Module):
     """Dirichlet concentrations of every variable of a batch of factor graphs."""
 
@@ -248,24 +193,23 @@ class PaperNetwork(nn.Module):
         deadline
             Moment after which the run is left at its next step, by `OutOfTime`.
         """
-        sweep: Sweep[_Live, _Gone] = Sweep.of(self._start(form, deadline))
+        sweep: Sweep[Left, Gone] = Sweep.of(self._start(form, deadline))
         steps = form.tables.exists.shape[1] - self._core(form.tables.exists)
         if self.config.steps is not None:
             steps = min(steps, self.config.steps)
-        every = self.config.encode_every
 
-        def eliminate(live: _Live, t: int) -> tuple[_Gone, _Live, Tensor, Tensor]:
+        def eliminate(live: Left, t: int) -> tuple[Gone, Left, Tensor, Tensor]:
             return self._eliminate(live, t, draws)
 
-        eliminated(sweep, steps, eliminate, self._encode_again, every, deadline)
-        return self._distribute(sweep.live, sweep.tape, sweep.lost, deadline)
+        eliminated(sweep, steps, eliminate, self._encode_again, 1, deadline)
+        return self._distribute(sweep.live.dense(), sweep.tape, sweep.lost, deadline)
 
     def _core(self, states: Tensor, total: int | None = None) -> int:
         """Variables that are left when elimination stops, of models of these states (b n k)."""
         n = states.shape[1] if total is None else total
         return max(self.config.core, core_size(states.shape[2], n, self.config.core_states))
 
-    def _start(self, form: Form, deadline: Deadline | None) -> _Live:
+    def _start(self, form: Form, deadline: Deadline | None) -> Left:
         x = form.tables
         strength = strengths(x.tables, x.exists)
         k = x.exists.shape[2]
@@ -282,23 +226,31 @@ class PaperNetwork(nn.Module):
         known = [torch.log(first + SMALLEST) * x.exists, first]
         per_state = torch.stack([*input_states(x.unary, x.exists), *known], -1)
         tokens = self.embed(torch.cat([per_state, per_variable], -1))
-        links = [x.adjacency, x.distances, form.correlation, *form.kernels.unbind(-1)]
         ids = torch.arange(x.real.shape[1], device=tokens.device).to(tokens.dtype)
         singles = torch.stack([x.real, ids.expand_as(x.real)], -1)
         fixed = torch.cat([x.exists, first, singles], -1)
-        live = _Live(x.tables, x.unary, torch.stack(links, -1), tokens, fixed)
+        live = Left(
+            x.tables, x.unary, x.adjacency, x.distances, form.correlation, form.kernels, tokens,
+            fixed, strength, x.real, torch.ones_like(x.real), x.real.shape[1],
+        ).measured()  # fmt: skip
+        if not torch.is_grad_enabled():  # steps write in place
+            live = live._replace(tables=x.tables.clone(), unary=x.unary.clone(),
+                                 adjacency=x.adjacency.clone(),
+                                 distances=x.distances.clone())  # fmt: skip
         edges, classes = self._edges(live), self._classes(live)
         for layer in self.layers:
             check(deadline)
             tokens = layer(tokens, edges, classes, x.exists * x.real[:, :, None])
         return live._replace(tokens=tokens)
 
-    def _edges(self, live: _Live) -> Tensor:
+    def _edges(self, live: Left) -> Tensor:
         """Features (b 6 n k n k) of token pairs."""
         states = live.states
-        usual = edge_features(live.tables, states, strengths(live.tables, states))
+        graded = torch.is_grad_enabled()  # the strengths that are kept have no gradient
+        strength = strengths(live.tables, states) if graded else live.strength
+        usual = edge_features(live.tables, states, strength)
         n, k = states.shape[1:]
-        correlation = live.links[..., 2]
+        correlation = live.correlation
         if k == 2:
             s = closed_form.signs_like(correlation)
             together = (s[:, None] * s).view(2, 1, 2)
@@ -307,17 +259,20 @@ class PaperNetwork(nn.Module):
             last = correlation[:, :, None, :, None].expand(-1, n, k, n, k)
         return torch.cat([usual, last[:, None]], 1)
 
-    def _classes(self, live: _Live) -> Tensor:
+    def _classes(self, live: Left) -> Tensor:
         """What the position bias reads (b c n n): one-hot distances, or the static kernels."""
         if self.config.positions == "laplacian":
-            return live.links[..., 3:].permute(0, 3, 1, 2)
-        classes = distance_classes(live.links[..., 1], self.config.distances)
+            return live.kernels.permute(0, 3, 1, 2)
+        classes = distance_classes(live.distances, self.config.distances)
         return classes if self.config.positions != "none" else torch.zeros_like(classes)
 
-    def _encode_again(self, live: _Live, started: Tensor) -> _Live:
-        """Encode what is left; graphs of which only padding has gone are left as they are."""
+    def _encode_again(self, live: Left, started: Tensor) -> Left:
+        """Encode what is left every few steps, but graphs of which only padding has gone."""
+        if live.size % self.config.encode_every:
+            return live
+        live = live.dense()
         states = live.states
-        degree = live.links[..., 0].sum(-1).log1p()[:, :, None].expand_as(states)
+        degree = live.adjacency.sum(-1).log1p()[:, :, None].expand_as(states)
         news = torch.stack([*input_states(live.unary, states), degree], -1)
         tokens = self.again(
             live.tokens + self.refresh(news),
@@ -329,59 +284,54 @@ class PaperNetwork(nn.Module):
         return live._replace(tokens=torch.where(started > 0, tokens, live.tokens))
 
     def _choose(
-        self, live: _Live, t: int, draws: Draws | None
+        self, live: Left, t: int, draws: Draws | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """One-hot choice (b n), what it loses, effective neighbours, 1 with its gradient (b each).
+        """The choice (b), what it loses, effective neighbours, 1 with its gradient (b each).
 
         Straight-through: what the chosen variable sends is multiplied by 1 + π − stop(π), π its
         Gumbel-Softmax probability (eq. gumbel), so that the score learns whether more would help.
         """
         order = self.config.train_order if self.training else self.config.order
         noise = None if draws is None else gumbel(draws.uniform[:, t, : live.real.shape[1]])
-        with torch.no_grad():
-            strength = strengths(live.tables, live.states)
-            degree = live.links[..., 0].sum(-1)
-            loss = inexactness(strength, live.links[..., 0])
-            weak = strength.sum(-1) + 0.01 * torch.softmax(live.unary, -1).amax(-1)
-            cheap = -torch.log(loss + SMALL_LOSS)
-        pooled = (live.tokens * live.states[..., None]).sum(2) / live.states.sum(-1)[..., None]
-        score = self.score(pooled)[..., 0] + self.kappa * cheap
+        loss, degree, weak = live.cost.unbind(-1)
+        cheap = -torch.log(loss + SMALL_LOSS)
         if order == "min-degree":
             key = 0.01 * cheap - degree
         elif order == "random":
             key = _fixed_draw(live) if noise is None else noise
         else:
-            key = score if order == "learned" else cheap
-            key = key if noise is None else key + noise
+            score = self._score(live, cheap) if order == "learned" else cheap
+            key = score if noise is None else score + noise
         with torch.no_grad():
             if order != "random":  # what loses nothing goes first, the weakest of it
                 key = torch.where(loss > 0, key, SURE + 1.0 / (1.0 + weak))
             key = torch.where(live.real > 0, key, 2.0 * SURE)
-            pick = one_hot(key.argmax(1), key.shape[1]).to(key.dtype)
-            lost, near = taken(loss, pick), effective(taken(strength, pick))
+            key = torch.where(live.here > 0, key, -math.inf)
+            v = key.argmax(1)
+            lost, near = entry(loss, v), effective(entry(live.strength, v))
         sent = torch.ones_like(lost)
         if order == "learned" and draws is not None and noise is not None:
-            soft = (score + noise) / draws.temperature + 1e4 * (live.real - 1.0)
-            pi = taken(torch.softmax(soft, 1), pick) * (lost > 0)  # not where nothing was chosen
+            soft = (score + noise) / draws.temperature + 1e4 * (live.real * live.here - 1.0)
+            pi = entry(torch.softmax(soft, 1), v) * (lost > 0)  # not where nothing was chosen
             sent = sent + pi - pi.detach()
-        return pick, lost, near, sent
+        return v, lost, near, sent
+
+    def _score(self, live: Left, cheap: Tensor) -> Tensor:
+        pooled = (live.tokens * live.states[..., None]).sum(2) / live.states.sum(-1)[..., None]
+        score: Tensor = self.score(pooled)[..., 0] + self.kappa * cheap
+        return score
 
     def _eliminate(
-        self, live: _Live, t: int, draws: Draws | None
-    ) -> tuple[_Gone, _Live, Tensor, Tensor]:
+        self, live: Left, t: int, draws: Draws | None
+    ) -> tuple[Gone, Left, Tensor, Tensor]:
         """Take one variable out; how inexact that is (b), and whether it was no padding (b)."""
-        pick, loss, near, sent = self._choose(live, t, draws)
-        fixed, links = taken(live.fixed, pick), rest(taken(live.links, pick), pick)
-        left = _Live(
-            rest(rest(live.tables, pick).permute(0, 3, 4, 1, 2), pick),
-            rest(live.unary, pick),
-            rest(rest(live.links, pick).transpose(1, 2), pick),
-            rest(live.tokens, pick),
-            rest(live.fixed, pick),
-        )
+        v, loss, near, sent = self._choose(live, t, draws)
+        linked = entry(live.adjacency, v)
+        at = live.around(v, linked)
+        left, present = live.near(at), rows(linked, at)
         k = live.unary.shape[2]
-        own, unary, present = taken(live.tokens, pick), taken(live.unary, pick), links[..., 0]
-        row = rest(taken(live.tables, pick).transpose(1, 2), pick)
+        fixed, own, unary = (entry(x, v) for x in (live.fixed, live.tokens, live.unary))
+        row = rows(entry(live.tables, v).transpose(1, 2), at)
         known = within(near, self.config.most_near) ** 2
         amount = faded(loss, self.config.most_step) * known
         amount = amount if self.config.corrected else torch.zeros_like(loss)
@@ -392,28 +342,24 @@ class PaperNetwork(nn.Module):
         corrected = row + on[..., None] * step.table
         exact = star(corrected, unary + amount[:, None] * step.unary, beliefs)
         new, force = left_behind(self.config.factors, exact, corrected, unary, fixed[:, :k],
-                                 beliefs, left.links[..., 2], left.states, step, amount,
+                                 beliefs, left.correlation, left.states, step, amount,
                                  present)  # fmt: skip
         # a table is known up to a constant; without it, sums over many steps stay small
         force = force - (force * beliefs).sum(-1, keepdim=True)
+        gone = Gone(row, present, left.ids, unary, own, fixed[:, :k], fixed[:, k:-2],
+                    fixed[:, -1].long(), exact.weight, loss * known)  # fmt: skip
         sent = sent[:, None, None]
-        adjacency = torch.maximum(left.links[..., 0], pairs_of(present))
-        distances = left.links[..., 1]
-        if self.config.positions != "static":
-            distances = after_elimination(distances, links[..., 1])
-        stacked = torch.cat([torch.stack([adjacency, distances], -1), left.links[..., 2:]], -1)
-        gone = _Gone(row, present, left.ids, unary, own, fixed[:, :k], fixed[:, k:-2],
-                     fixed[:, -1].long(), exact.weight, loss * known)  # fmt: skip
         left = left._replace(
             tables=left.tables + new * sent[..., None, None],
             unary=left.unary + force * (present[:, :, None] * left.states) * sent,
-            links=stacked,
+            adjacency=torch.maximum(left.adjacency, pairs_of(present)),
             tokens=left.tokens + step.message * sent[..., None],
         )
-        return gone, left, loss, fixed[:, -2]
+        static = self.config.positions == "static"
+        return gone, live.without(v, at, left, static=static), loss, fixed[:, -2]
 
     def _distribute(
-        self, live: _Live, tape: list[_Gone], lost: Tensor, deadline: Deadline | None
+        self, live: Left, tape: list[Gone], lost: Tensor, deadline: Deadline | None
     ) -> Tensor:
         """Concentrations of all variables, in their original order."""
         total = live.unary.shape[1] + len(tape)
@@ -430,11 +376,11 @@ class PaperNetwork(nn.Module):
         alpha = self.head(tokens, found[0], states, lost, learned)
         marginals = alpha / alpha.sum(-1, keepdim=True)
         covariance = moved_covariance(found[1], found[0], marginals, learned)
-        back = _Back(marginals, covariance, states, tokens, live.ids)
+        back = Back.of(total, live.ids, marginals, covariance, states, tokens)
 
-        def put_back(gone: _Gone, back: _Back) -> tuple[_Back, Tensor]:
+        def put_back(gone: Gone, back: Back) -> tuple[Back, Tensor]:
             if self.config.distribute:
-                return self._put_back(gone, back, lost, learned, total)
+                return self._put_back(gone, back, lost, learned)
             # Algorithm 1 to the letter: what goes never gets anything from the rest
             own = gone.tokens + self._news(gone.alone, gone.first, gone.states)
             alone, mine = gone.alone[:, None], gone.states[:, None]
@@ -444,29 +390,22 @@ class PaperNetwork(nn.Module):
         return brought_back(back, alpha, tape, put_back, deadline)
 
     def _put_back(
-        self, gone: _Gone, back: _Back, lost: Tensor, learned: Tensor, total: int
-    ) -> tuple[_Back, Tensor]:
-        """One variable in front of those that are back, and its concentrations (b 1 k)."""
-        place = positions(gone.left, back.ids, total)
-        k = gone.row.shape[2]
-        row = gone.row.gather(1, place[:, :, None, None].expand(-1, -1, k, k))
-        present = gone.present.gather(1, place)
-        found, cross = restored(row, gone.unary, back.marginals, back.covariance, present)
-        states = gone.states[:, None]
+        self, gone: Gone, back: Back, lost: Tensor, learned: Tensor
+    ) -> tuple[Back, Tensor]:
+        """One variable more that is back, and its concentrations (b 1 k)."""
+        around, states = rows(back.states, gone.near), gone.states[:, None]
+        known = gone.present[:, :, None] * gone.present[:, None]  # others have no covariances
+        covariance = between(back.covariance, gone.near, 3) * known[:, :, None, :, None]
+        marginals = rows(back.marginals, gone.near)
+        found, cross = restored(gone.row, gone.unary, marginals, covariance, gone.present)
         own = gone.tokens + self._news(found, gone.first, gone.states)
-        near = present[:, :, None] * back.states
-        own = self.cross(own, back.tokens, row_features(row, gone.states, near), near)
+        near = gone.present[:, :, None] * around
+        edges = row_features(gone.row, gone.states, near)
+        own = self.cross(own, rows(back.tokens, gone.near), edges, near)
         alpha = self.head(own[:, None], found[:, None], states, lost, learned)
         new = alpha / alpha.sum(-1, keepdim=True)  # b 1 k
         cross = moved_covariance(cross[:, None], found[:, None], new, learned, both=False)[:, 0]
-        grown = _Back(
-            torch.cat([new, back.marginals], 1),
-            bordered(new[:, 0], cross, back.covariance),
-            torch.cat([states, back.states], 1),
-            torch.cat([own[:, None], back.tokens], 1),
-            torch.cat([gone.id[:, None], back.ids], 1),
-        )
-        return grown, alpha
+        return back.grown(gone.id, gone.near, new[:, 0], cross, gone.states, own), alpha
 
     def _news(self, p: Tensor, first: Tensor, states: Tensor) -> Tensor:
         """Token part (… k d) for what the algebra found, now and in its first pass."""
@@ -476,17 +415,16 @@ class PaperNetwork(nn.Module):
         return out
 
 
-def _fixed_draw(live: _Live) -> Tensor:
+def _fixed_draw(live: Left) -> Tensor:
     """Numbers (b n) of the remaining variables whose order is random, the same in every batch."""
     drawn = np.random.default_rng(0).random(int(live.ids.max()) + 1)
     return torch.from_numpy(drawn).to(live.real)[live.ids]
 
 
-def _rest_by_messages(live: _Live) -> tuple[Tensor, Tensor]:
+def _rest_by_messages(live: Left) -> tuple[Tensor, Tensor]:
     """Marginals and covariances, those of different variables unknown, of what is left."""
-    distances = live.links[..., 1]
     left = Tables(live.tables, live.unary, live.states, live.real, live.real,
-                  live.links[..., 0], distances, live.unary, live.real)  # fmt: skip
+                  live.adjacency, live.distances, live.unary, live.real)  # fmt: skip
     p = dense_beliefs(left)
     own = torch.diag_embed(p) - p[..., None] * p[:, :, None]  # b n k k
     same = torch.eye(p.shape[1], device=p.device, dtype=p.dtype)[:, None, :, None]
