@@ -247,18 +247,20 @@ def spin_table(count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     return 1.0 - 2.0 * bits.to(dtype)
 
 
-def inexactness(couplings: Tensor) -> Tensor:
-    """How much projecting each spin's factor onto pairs loses (b n): Σ over triples Π |tanh J|.
+def losses(couplings: Tensor) -> Tensor:
+    """How much projecting each spin's factor onto pairs loses, and its strengths' sum (… n 2).
 
-    The third elementary symmetric polynomial of |tanh J_i·|, zero for up to two neighbours, where
-    nothing is lost. Eliminating the least of it first lowers the error two- to threefold against
-    least degree, which cannot tell weak couplings from strong ones.
+    The loss is Σ over triples Π |tanh J|, the third elementary symmetric polynomial of |tanh J_i·|,
+    zero for up to two neighbours, where nothing is lost. Eliminating the least of it first lowers
+    the error two- to threefold against least degree, which cannot tell weak couplings from strong.
     """
     a = torch.tanh(couplings).abs()
-    p1, p2, p3 = a.sum(-1), (a * a).sum(-1), (a * a * a).sum(-1)
+    square = a * a
+    p1, p2, p3 = a.sum(-1), square.sum(-1), (square * a).sum(-1)
     triples = (p1**3 - 3.0 * p1 * p2 + 2.0 * p3) / 6.0
     # rounding may make little of it nothing, which would pass for a step that is exact
-    return triples.clamp(min=SMALL) * ((couplings != 0).sum(-1) > 2)
+    loss = triples.clamp(min=SMALL) * ((couplings != 0).sum(-1) > 2)
+    return torch.stack([loss, p1], -1)
 
 
 def cheapest(
@@ -270,8 +272,8 @@ def cheapest(
     Among those that lose nothing the weakest goes first: a rule that does not look at numbering.
     """
     with torch.no_grad():
-        loss = inexactness(couplings)
-        strength = torch.tanh(couplings).abs().sum(-1) + 0.1 * fields.abs()
+        loss, strength = losses(couplings).unbind(-1)
+        strength = strength + 0.1 * fields.abs()
         cost = torch.where(loss > 0, loss * jitter, -0.5 / (1.0 + strength))
         cost = cost + 2.0 * (real - 1.0)
         pick = one_hot(cost.argmin(1), cost.shape[1]).to(cost.dtype)

@@ -42,7 +42,7 @@ from icgi.neural.general_parts import (
 )
 from icgi.neural.messages import dense_beliefs
 from icgi.neural.networks import Draws, gumbel
-from icgi.neural.networks.paper_state import Back, Gone, Left, between, entry, rows
+from icgi.neural.networks.paper_state import Back, Gone, Left
 from icgi.neural.networks.paper_step import (
     SMALL_LOSS,
     Corrections,
@@ -54,6 +54,7 @@ from icgi.neural.networks.paper_step import (
     restored,
 )
 from icgi.neural.pace import check
+from icgi.neural.shrink import between, entry, rows
 
 Order = Literal["least-loss", "min-degree", "learned", "random"]
 Factor = Literal["train", "star", "free"]

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from icgi.neural.arrange import after_elimination
 from icgi.neural.general_algebra import inexactness, strengths
-
-MOST_NEAR = 0.5  # share of what is left that may be copied as neighbours
-LEAST = 3  # variables next to one that is put back: its strongest are summed exactly
+from icgi.neural.shrink import between, entry, near_or_all, rows, those_here
 
 
 class Left(NamedTuple):
@@ -67,12 +65,7 @@ class Left(NamedTuple):
         if torch.is_grad_enabled():  # sizes that no number decides
             place = torch.arange(1, n, device=v.device)
             return torch.where(place == v[:, None], 0, place)
-        here = self.here.scatter(1, v[:, None], 0.0)
-        near = int((present > 0).sum(1).max())
-        if near > MOST_NEAR * self.size:
-            return _first(here, self.size - 1)
-        some = min(max(near, LEAST), self.size - 1)
-        return (here + (present > 0)).topk(some, 1).indices
+        return near_or_all(self.here, v, present, self.size - 1)
 
     def near(self, at: Tensor) -> "Near":
         """What a step reads and writes of the variables at these places (b m)."""
@@ -89,7 +82,7 @@ class Left(NamedTuple):
         """Same variables without holes."""
         if self.size == self.here.shape[1]:
             return self
-        at = _first(self.here, self.size)
+        at = those_here(self.here, self.size)
         return self._with(at, self.near(at))._replace(
             strength=between(self.strength, at, 2), cost=rows(self.cost, at)
         )
@@ -136,11 +129,6 @@ class Left(NamedTuple):
             x[each[..., None], i, j] = new
         self.cost[each, at] = _cost(self.strength[each, at], self.adjacency[each, at], near.unary)
         return self._replace(size=self.size - 1)
-
-
-def _first(here: Tensor, count: int) -> Tensor:
-    """Places (b count) of those that are here, in their order."""
-    return here.sort(stable=True, dim=1, descending=True).indices[:, :count]
 
 
 def _cost(strength: Tensor, adjacency: Tensor, unary: Tensor) -> Tensor:
@@ -227,27 +215,3 @@ class Back(NamedTuple):
         covariance[everyone, one, :, near] = cross.transpose(1, 2)
         covariance[everyone, near, :, one] = cross.permute(0, 2, 3, 1)
         return Back(p, covariance, exist, token, torch.cat([one, self.ids], 1))
-
-
-def entry(x: Tensor, v: Tensor) -> Tensor:
-    """Entry of axis 1 that v (b) names."""
-    return rows(x, v[:, None])[:, 0]
-
-
-def rows(x: Tensor, at: Tensor) -> Tensor:
-    """Entries of axis 1 at these places (b m)."""
-    if len(x) == 1:
-        return x.index_select(1, at[0])
-    index = at.view(*at.shape, *[1] * (x.ndim - 2))
-    return x.gather(1, index.expand(*at.shape, *x.shape[2:]))
-
-
-def between(x: Tensor, at: Tensor, axis: int) -> Tensor:
-    """Entries of axis 1 and of another at these places (b m)."""
-    x = rows(x, at)
-    if len(x) == 1:
-        return x.index_select(axis, at[0])
-    shape = list(x.shape)
-    shape[axis] = at.shape[1]
-    index = at.view(len(at), *[1] * (axis - 1), at.shape[1], *[1] * (x.ndim - axis - 1))
-    return x.gather(axis, index.expand(shape))
