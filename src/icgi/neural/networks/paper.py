@@ -264,8 +264,10 @@ class PaperNetwork(nn.Module):
         """What the position bias reads (b c n n): one-hot distances, or the static kernels."""
         if self.config.positions == "laplacian":
             return live.kernels.permute(0, 3, 1, 2)
-        classes = distance_classes(live.distances, self.config.distances)
-        return classes if self.config.positions != "none" else torch.zeros_like(classes)
+        if self.config.positions == "none":
+            nothing = live.distances[:, None]
+            return torch.zeros_like(nothing).expand(-1, self.config.distances, -1, -1)
+        return distance_classes(live.distances, self.config.distances)
 
     def _encode_again(self, live: Left, started: Tensor) -> Left:
         """Encode what is left every few steps, but graphs of which only padding has gone."""
