@@ -2,9 +2,11 @@
 
 Every form gives all marginals and log Z of the same model: as it is; with interchangeable variables
 counted; with copies merged and products split; without barren variables, which come back in
-batches; and with sums of products collapsed.
+batches; with sums of products collapsed; and as a graph of decisions, where zeros take it apart.
+The cost of all but the last is known beforehand. The last is made within a share of the time.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,13 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
-from icgi.clock import Deadline, paused_while
+from icgi.clock import Deadline, now, paused_while
 from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast, hopeless
 from icgi.exact.junction_tree import AlongForecast, run
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ordering import Order, find_order
 from icgi.model.precision import extent_of, shifted
+from icgi.model.reduce import has_zeros
 
 if TYPE_CHECKING:  # loading all of it takes longer than most answers
     from icgi.model.structure.barren import Barren
@@ -38,13 +41,16 @@ COUNTING = 4e-5  # seconds that looking for interchangeable variables takes for 
 COLOURING = 2e-8  # likewise for every axis of every entry
 COUNTING_SHARE = 0.05  # of the model as it is, that this may take
 FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
+TRIAL_SHARE = 0.1  # of what other forms take, or of the time where none fits, for a trial of search
+LONGEST_TRIAL = 20.0  # seconds
+LEAST_TRIAL = 0.01  # seconds: no search is worth it in less
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Form:
     """One way to an exact answer, and its cost."""
 
-    name: str  # "as it is", "counted", "reduced", "batches", "collapsed"
+    name: str  # "as it is", "counted", "reduced", "batches", "collapsed", "decided"
     words: str  # what was found, with the width before and after
     log2_table: float  # largest table
     table_bytes: float
@@ -56,11 +62,27 @@ class Form:
         return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
 
 
-def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
+def best_forecast(
+    model: FactorGraph, budget: Budget, rng: Generator, trial: float = TRIAL_SHARE
+) -> Forecast:
     """Cost of exact inference in the cheapest form; structure is looked for before a long search.
 
     Where structure makes the model far cheaper, the order of the model as it is does not matter.
+    Where no form fits, a search over decisions may take the share `trial` of the time.
     """
+    deadline = budget.deadline()
+    ahead = _forecast(model, budget, rng)
+    left = budget.until(deadline)
+    fits = ahead.fits(left)
+    seconds = min(TRIAL_SHARE * ahead.seconds if fits else math.inf, trial * left.seconds)
+    if ahead.seconds <= QUICK or (fits and seconds < LEAST_TRIAL) or not has_zeros(model):
+        return ahead
+    form = _decided(model, ahead, Deadline.after(min(seconds, LONGEST_TRIAL)), left)
+    return ahead if form is None else _first(form, ahead.forms, ahead.plain or ahead)
+
+
+def _forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
+    """Cost of the cheapest form whose cost is known beforehand."""
     deadline = budget.deadline()
     # The first order has numbers of its own, so that the long search is that of the junction tree.
     own = rng.spawn(1)[0]
@@ -82,13 +104,36 @@ def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecas
     return _with_forms(best, found)
 
 
+def _decided(
+    model: FactorGraph, ahead: Forecast, deadline: Deadline, budget: Budget
+) -> Form | None:
+    """The model as a graph of decisions, if that is made in time and in half of the memory."""
+    with paused_while():
+        from icgi.exact.decisions import decide
+    began = now()
+    near, _ = shifted(model, extent_of(model))
+    order = (ahead.plain or ahead).order
+    made = decide(near, order, deadline, budget.table_bytes / 2)
+    if made is None:
+        return None
+    words = f"{made.size:,} decisions in place of a largest table of 2^{order.log2_table:.1f}"
+    size = float(np.log2(max(made.size, 1)))
+    return Form("decided", words, size, made.table_bytes, now() - began, lambda _: made.marginals())
+
+
 def _with_forms(plain: Forecast, found: list[Form]) -> Forecast:
     cheaper = tuple([form for form in found if form.seconds < plain.seconds])
-    if not cheaper:
-        return plain
-    first = cheaper[0]
+    return _first(cheaper[0], cheaper[1:], plain) if cheaper else plain
+
+
+def _first(form: Form, others: tuple[Form, ...], plain: Forecast) -> Forecast:
+    """Forecast of a form, with what may be tried after it."""
     return replace(
-        plain, table_bytes=first.table_bytes, seconds=first.seconds, forms=cheaper, plain=plain
+        plain,
+        table_bytes=form.table_bytes,
+        seconds=form.seconds,
+        forms=(form, *others),
+        plain=plain,
     )
 
 

@@ -17,10 +17,12 @@ from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph
 from icgi.model.ising import as_ising
 
+TRIAL_SHARE = 0.4  # of the time, for a search that may end or not: what is refused needs no time
+
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Exact marginals, or `BudgetError`: junction tree, planar spins by Pfaffians, symmetry."""
+    """Exact marginals, or `BudgetError`: trees, structure, decisions, Pfaffians, symmetry."""
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Forecast, then whatever is exact and fits."""
@@ -30,7 +32,7 @@ class Exact:
 
     def forecast(self, model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
         """Cost of exact inference on a model, in the form and along the order it would take."""
-        return best_forecast(model, budget, rng)
+        return best_forecast(model, budget, rng, TRIAL_SHARE)
 
     def along(self, ahead: Forecast) -> Engine:
         """Same engine for the model of a forecast, without another search."""
