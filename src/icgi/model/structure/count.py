@@ -85,8 +85,11 @@ class Counted:
 def count_classes(model: FactorGraph, deadline: Deadline | None = None) -> Counted | None:
     """Count the interchangeable variables of a model; None where there are none, or no time."""
     within = deadline or Deadline()
+    free = np.flatnonzero(model.cards > 1)
+    if find_colours(model, 1).largest(free) < LEAST:  # further rounds only tell more apart
+        return None
     colours = find_colours(model)
-    if colours.largest(np.flatnonzero(model.cards > 1)) < LEAST or within.passed:
+    if colours.largest(free) < LEAST or within.passed:
         return None
     remainder = find_remainder(aligned(model, colours), within)
     if remainder is None or within.passed:

@@ -36,11 +36,11 @@ class Colours:
         return int(np.unique(self.of[free], return_counts=True)[1].max(initial=0))
 
 
-def find_colours(model: FactorGraph) -> Colours:
-    """Colours of variables and states, from three rounds of looking at all neighbours."""
+def find_colours(model: FactorGraph, rounds: int = ROUNDS) -> Colours:
+    """Colours of variables and states, from rounds of looking at all neighbours."""
     w = wiring(model)
     colour = _refine(
-        w.cards, w.scope_start, w.scope, w.table_start, w.values, max(model.max_states, 1), ROUNDS
+        w.cards, w.scope_start, w.scope, w.table_start, w.values, max(model.max_states, 1), rounds
     )
     past = np.arange(colour.shape[1]) >= w.cards[:, None]
     ranked = np.where(past, np.uint64(2**64 - 1), colour)
