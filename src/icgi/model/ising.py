@@ -163,8 +163,8 @@ def _rows(values: _Numbers, start: IntArray, width: int) -> _Numbers:
     Starts are ascending and at least so far apart.
     """
     if len(start) and start[-1] - start[0] == width * (len(start) - 1):
-        return values[start[0] : start[-1] + width].reshape(-1, width)
-    return values[start[:, None] + np.arange(width)]
+        return np.asarray(values[start[0] : start[-1] + width].reshape(-1, width))
+    return np.asarray(values[start[:, None] + np.arange(width)])
 
 
 def _merge(pair: IntArray, coupling: FloatArray, n: int) -> tuple[IntArray, FloatArray]:
