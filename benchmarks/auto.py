@@ -220,10 +220,16 @@ def score(options: argparse.Namespace) -> None:
 
 def answers(options: argparse.Namespace) -> None:
     known = answered("answers", options)
+    scored = {x["name"]: x for x in lines() if x["task"] == "score" and x["engine"] == "auto"
+              and (x["name"], "auto") in answered("score", options)
+              and x["asked"] == options.seconds}  # fmt: skip
     for each in collection():
         if (each.name, "auto") in known or options.family not in each.family:
             continue
         head = {"task": "answers", "name": each.name, "family": each.family}
+        if each.name in scored:  # the same question
+            keep(scored[each.name] | head)
+            continue
         line = answer(
             head, each.model(), dict(each.evidence()), "auto", options.seconds, options.memory
         )

@@ -143,8 +143,10 @@ def _torus(rng: "np.random.Generator") -> None:
     from icgi.data.families import FAMILIES
     from icgi.exact.transfer import by_transfer
     from icgi.inference import Budget
+    from icgi.model.ising import as_ising
 
-    by_transfer(FAMILIES["ea2d"].sample(rng, L=5, periodic=True), Budget(seconds=5.0), rng)
+    torus = FAMILIES["ea2d"].sample(rng, L=5, periodic=True)
+    by_transfer(torus, as_ising(torus), Budget(seconds=5.0), rng)
 
 
 def _spins(rng: "np.random.Generator", rows: int, columns: int) -> "FactorGraph":

@@ -444,6 +444,11 @@ class TensorTrainElimination:
         joints = joint_marginals(pots, best.layout, best.last, reduced.roots, whole)
         probs = reduced.restore(best.last.probs, joints)
         complete = len(joints) == len(reduced.roots)
+        rougher = None
+        if rough is not None and reduced.roots and not clock.spent:
+            joints = joint_marginals(pots, rough.layout, rough.last, reduced.roots, whole)
+            if len(joints) == len(reduced.roots):
+                rougher = reduced.restore(rough.last.probs, joints)
         checked = best.sound and drawn and complete
         if checked and best.exact and pots.steepness <= STEEP:
             return Marginals(probs, Status.EXACT, best.log_z, stats=stats)
@@ -462,7 +467,7 @@ class TensorTrainElimination:
         errors = standard_errors(signals)
         if best.unusable:
             errors = np.maximum(errors, standard_errors(Signals("unary", best.last.probs)))
-        band = reduced.restore_errors(errors, probs)
+        band = reduced.restore_errors(errors, probs, rougher)
         if not complete:  # eliminated variables were led back by guesses
             gone = np.setdiff1d(np.arange(len(probs)), reduced.kept)
             band[gone] = np.maximum(band[gone], standard_errors(Signals("unary", probs[gone])))

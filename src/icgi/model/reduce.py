@@ -191,13 +191,10 @@ def _aligned(model: FactorGraph, f: int, onto: tuple[int, ...]) -> FloatArray:
 
 
 def _labels(model: FactorGraph) -> IntArray:
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n, arity, scope = model.n_variables, model.arity, model.touched
-    first = scope[np.repeat(np.cumsum(arity) - arity, arity)]  # of the factor of each entry
-    graph = coo_array((np.ones(len(scope)), (first, scope)), shape=(n, n))
-    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+    """Number of the connected part of each variable, by its first variable."""
+    arity, scope = model.arity, model.touched
+    with brief(10 * len(scope)):
+        return np.asarray(_connected(model.n_variables, arity, scope))
 
 
 def _part(
@@ -217,6 +214,32 @@ def _kept_states(alive: BoolArray) -> tuple[IntArray, IntArray]:
     states = np.nonzero(alive)[1].astype(np.int64)
     first = np.concatenate([[0], np.cumsum(alive.sum(1))]).astype(np.int64)
     return states, first
+
+
+@kernel
+def _connected(n, arity, scope):  # type: ignore[no-untyped-def]
+    parent = np.arange(n)
+    at = 0
+    for f in range(len(arity)):
+        for e in range(at, at + arity[f]):
+            i, j = scope[at], scope[e]
+            while parent[i] != i:
+                parent[i] = parent[parent[i]]
+                i = parent[i]
+            while parent[j] != j:
+                parent[j] = parent[parent[j]]
+                j = parent[j]
+            parent[max(i, j)] = min(i, j)
+        at += arity[f]
+    label = np.empty(n, np.int64)
+    count = 0
+    for i in range(n):  # a parent is never larger
+        if parent[i] == i:
+            label[i] = count
+            count += 1
+        else:
+            label[i] = label[parent[i]]
+    return label
 
 
 @kernel

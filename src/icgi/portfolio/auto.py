@@ -22,6 +22,7 @@ from icgi.exact.transfer import by_transfer
 from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.graph import assembled as assembled_graph
+from icgi.model.ising import as_ising
 from icgi.model.reduce import Component, components
 from icgi.portfolio.exact import by_symmetry, joints_as_forecast
 
@@ -189,10 +190,11 @@ class Ladder:
                 return AlongBest(ahead)(part.model, left, rng)
             except BudgetError:
                 return None
-        found = by_symmetry(part.model, budget.until(deadline.share(0.5)), rng)
+        spins = as_ising(part.model)
+        found = by_symmetry(part.model, spins, budget.until(deadline.share(0.5)), rng)
         if found is not None:
             return found
-        return by_transfer(part.model, budget.until(deadline.share(RING_SHARE)), rng)
+        return by_transfer(part.model, spins, budget.until(deadline.share(RING_SHARE)), rng)
 
     def _worded(self, found: "Found") -> Marginals:
         """The combined answer of a part, with its expected error and who supports it."""

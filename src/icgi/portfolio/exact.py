@@ -15,7 +15,7 @@ from icgi.exact.junction_tree import AlongOrder
 from icgi.exact.kept import forecast_kept
 from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph
-from icgi.model.ising import as_ising
+from icgi.model.ising import IsingArrays, as_ising
 
 TRIAL_SHARE = 0.4  # of the time, for a search that may end or not: what is refused needs no time
 
@@ -69,7 +69,7 @@ class ExactAlong:
         """Junction tree of the cheapest form where it fits, else by symmetry, else a refusal."""
         deadline = budget.deadline()
         if not self.ahead.fits(budget):
-            found = by_symmetry(model, budget, rng)
+            found = by_symmetry(model, as_ising(model), budget, rng)
             if found is not None:
                 return found
         return AlongBest(self.ahead)(model, budget.until(deadline), rng)
@@ -95,9 +95,13 @@ def joints_as_forecast(
         return None
 
 
-def by_symmetry(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals | None:
-    """Spins without field: every marginal is ½; log Z where the model is planar. Else None."""
-    spins = as_ising(model)
+def by_symmetry(
+    model: FactorGraph, spins: IsingArrays | None, budget: Budget, rng: Generator
+) -> Marginals | None:
+    """Spins without field: every marginal is ½; log Z where the model is planar. Else None.
+
+    `spins` are the model as such, where it is one of spins.
+    """
     if spins is None or spins.fields.any() or not model.n_variables:
         return None
     from icgi.exact.pfaffian import Pfaffian  # slow to load, and seldom needed

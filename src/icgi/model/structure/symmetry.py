@@ -38,8 +38,10 @@ class Colours:
         return int(np.unique(self.of[free], return_counts=True)[1].max(initial=0))
 
 
-def find_colours(model: FactorGraph, deadline: Deadline | None = None) -> Colours:
-    """Colours of variables and states, from three rounds of looking at all neighbours.
+def find_colours(
+    model: FactorGraph, deadline: Deadline | None = None, rounds: int = ROUNDS
+) -> Colours:
+    """Colours of variables and states, from rounds of looking at all neighbours.
 
     When the time is over they are those of fewer rounds, which mean less.
     """
@@ -47,7 +49,7 @@ def find_colours(model: FactorGraph, deadline: Deadline | None = None) -> Colour
     most = max(model.max_states, 1)
     with (deadline or Deadline()).flag() as stop:
         colour = _refine(
-            w.cards, w.scope_start, w.scope, w.table_start, w.values, most, ROUNDS, stop
+            w.cards, w.scope_start, w.scope, w.table_start, w.values, most, rounds, stop
         )
     past = np.arange(colour.shape[1]) >= w.cards[:, None]
     ranked = np.where(past, np.uint64(2**64 - 1), colour)
