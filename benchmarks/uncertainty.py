@@ -597,7 +597,8 @@ HEADS = {
     ),
     "width": _head(
         "engine", "fresh models", "half-width", "with known scale", "ratio of medians",
-        "median ratio", "geometric mean", "median ratio above 10⁻⁴", "rank correlation, own error", "of the scale",
+        "median ratio", "geometric mean", "median ratio above 10⁻⁴", "rank correlation, own error",
+        "of the scale",
     ),
     "metrics": _head(
         "engine", "fresh models", "mean L1 error", "ECE, top", "ECE, classes", "size of 90 % sets",
