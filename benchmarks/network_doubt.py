@@ -59,9 +59,11 @@ PIECES: dict[str, Callable[[np.random.Generator, float], FactorGraph]] = {
     "factor, sparse": lambda rng, beta: FAMILIES["factor"].sample(
         rng, n=700, density=0.45, beta=beta
     ),
-    "csp, sparse": lambda rng, beta: FAMILIES["csp"].sample(rng, n=700, density=0.8, beta=beta),
+    "csp, sparse": lambda rng, beta: FAMILIES["csp"].sample(rng, n=700, density=0.35, beta=beta),
     "lattice": lambda rng, beta: strip(rng, (18, 18), beta),
+    "potts, many states": lambda rng, beta: potts_strip(rng, (5, 12), 14, beta),
 }
+REAL = ("real: objectdetection", "real: linkage")  # answered in pieces in four seconds
 BETAS = (0.3, 1.0, 2.0, 3.0, 5.0)
 ENGINES = (
     "icgi", "icgi:orders=1", "icgi:paper", "gnn-bp", "bpnn", "direct-gnn", "ensemble",
@@ -93,6 +95,17 @@ def large_models(stream: int, seeds: int) -> Iterator[tuple[int, FactorGraph, Fl
                 except BudgetError:
                     continue
                 yield f * len(BETAS) + b, model, exact
+
+
+def real_models(stream: int) -> Iterator[tuple[int, FactorGraph, FloatArray]]:
+    """Published models that are answered in pieces, of one half of `networks_real.py`."""
+    from networks_real import referenced, truth
+
+    for instance, development in referenced():
+        family = "real: " + instance.family.partition("-")[2]
+        if family in REAL and development == (stream == DEVELOPMENT):
+            group = len(MODELS) + len(PIECES) + REAL.index(family)
+            yield group * len(BETAS), instance.model(), truth(instance)
 
 
 def strip(rng: np.random.Generator, shape: tuple[int, ...], beta: float) -> FactorGraph:
@@ -145,16 +158,18 @@ def nothing_summed_whole() -> Iterator[None]:
 
 
 def collect(
-    engines: Sequence[str], stream: int, seeds: int, seconds: float = np.inf, pieces: bool = False
+    engines: Sequence[str],
+    source: Iterator[tuple[int, FactorGraph, FloatArray]],
+    seconds: float = np.inf,
+    pieces: bool = False,
 ) -> Iterator[dict[str, FloatArray]]:
     """Rows for each kind of answer: signs, error, number of family and β, p, strength nearby.
 
     All that there are so far, after each model.
     """
-    source = large_models if pieces else models
     made = [parse_engine(text) for text in engines]
     rows: dict[str, list[FloatArray]] = {}
-    for group, model, exact in source(stream, seeds):
+    for group, model, exact in source:
         for engine in made:
             try:
                 with nothing_summed_whole() if pieces else nullcontext():
@@ -210,8 +225,9 @@ def report(stored: Mapping[str, FloatArray]) -> list[dict]:
         width = np.minimum(p + half, 1.0) - np.maximum(p - half, 0.0)
         for g in np.unique(group).astype(int):
             own = group == g
-            line = {"kind": kind, "family": [*MODELS, *PIECES][g // len(BETAS)]}
-            line |= {"beta": BETAS[g % len(BETAS)], "pairs": int(own.sum())}
+            line = {"kind": kind, "family": [*MODELS, *PIECES, *REAL][g // len(BETAS)]}
+            real = line["family"] in REAL
+            line |= {"beta": None if real else BETAS[g % len(BETAS)], "pairs": int(own.sum())}
             line |= {"inside": round(float((error <= half + 1e-9)[own].mean()), 3)}
             line |= {"width": round(float(np.median(width[own])), 4)}
             lines.append(line | {"error": round(float(error[own].mean()), 4)})
@@ -223,7 +239,7 @@ def table(lines: list[dict]) -> str:
     head = ["answer", "family", "inside", *(f"β = {beta:g}" for beta in BETAS)]
     text = [" | ".join(["", *head, ""]).strip(), "|" + "---|" * len(head)]
     for kind in doubt.COEFFICIENTS:
-        for family in [*MODELS, *PIECES]:
+        for family in [*MODELS, *PIECES, *REAL]:
             own = [x for x in lines if (x["kind"], x["family"]) == (kind, family)]
             if own:
                 inside = sum(x["inside"] * x["pairs"] for x in own) / sum(x["pairs"] for x in own)
@@ -239,6 +255,7 @@ def main() -> None:
     for name in ("--fit", "--report"):
         parser.add_argument(name, metavar="FILE", nargs="+")
     parser.add_argument("--pieces", action="store_true", help="large models")
+    parser.add_argument("--real", action="store_true", help="published models instead")
     parser.add_argument("--held-out", action="store_true", help="other random streams")
     parser.add_argument("--engines", nargs="+", default=ENGINES, metavar="ENGINE")
     parser.add_argument("--seeds", type=int, default=4, help="models of each family and β")
@@ -247,7 +264,9 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.collect:
         stream = HELD_OUT if given.held_out else DEVELOPMENT
-        for found in collect(given.engines, stream, given.seeds, given.seconds, given.pieces):
+        source = large_models if given.pieces else models
+        asked = real_models(stream) if given.real else source(stream, given.seeds)
+        for found in collect(given.engines, asked, given.seconds, given.pieces):
             np.savez_compressed(given.collect, **found)
     if given.fit:
         for kind, rows in joined(given.fit).items():

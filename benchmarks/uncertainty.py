@@ -71,6 +71,7 @@ RESULTS = ROOT / "results"
 SHIPPED = ROOT.parent / "src" / "icgi" / "calibration" / "shipped"
 ALPHAS = (0.05, 0.1, 0.2)
 OUTSIDE_COUNT, LARGER_COUNT = 24, 4  # models of each family outside the sets
+VISIBLE = 1e-4  # half-width of a band, below which four digits are right anyway
 ROUNDING = 2e-6  # of published references
 
 
@@ -365,7 +366,7 @@ def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
     return (
         f"| `{engine}` | {len(chosen)} | {np.median(ours):.2g} | {np.median(known):.2g} | "
         f"{np.median(ours) / np.median(known):.2f} | {np.median(ratio):.2f} | "
-        f"{typical(ratio):.2f} | {own:.2f} | {rank:.2f} |"
+        f"{typical(ratio):.2f} | {seen(ratio, known)} | {own:.2f} | {rank:.2f} |"
     )
 
 
@@ -484,13 +485,19 @@ def half_width_row(engine: str) -> str:
     return (
         f"| `{engine}` | {len(ours)} | {np.median(ours):.2g} | {np.median(known):.2g} | "
         f"{np.median(ours) / np.median(known):.2f} | {np.median(ratio):.2f} | "
-        f"{typical(ratio):.2f} |"
+        f"{typical(ratio):.2f} | {seen(ratio, known)} |"
     )
 
 
 def typical(ratio: np.ndarray) -> float:
     """Geometric mean."""
     return float(np.exp(np.mean(np.log(ratio))))
+
+
+def seen(ratio: np.ndarray, known: Sequence[float]) -> str:
+    """Median ratio of the answers whose bands of known scale can be seen in four digits."""
+    large = np.array(known) > VISIBLE
+    return f"{np.median(ratio[large]):.2f} ({large.sum()})" if large.any() else "–"
 
 
 def known_scale(line: dict) -> float:
@@ -579,7 +586,7 @@ HEADS = {
     ),
     "half widths": _head(
         "engine", "tested", "half-width", "with known scale", "ratio of medians", "median ratio",
-        "geometric mean",
+        "geometric mean", "median ratio above 10⁻⁴",
     ),
     "halves": _head(
         "engine", "family", "tested", "bands, 95 %", "sets, 95 %", "bands, 90 %", "sets, 90 %",
@@ -590,7 +597,8 @@ HEADS = {
     ),
     "width": _head(
         "engine", "fresh models", "half-width", "with known scale", "ratio of medians",
-        "median ratio", "geometric mean", "rank correlation, own error", "of the scale",
+        "median ratio", "geometric mean", "median ratio above 10⁻⁴", "rank correlation, own error",
+        "of the scale",
     ),
     "metrics": _head(
         "engine", "fresh models", "mean L1 error", "ECE, top", "ECE, classes", "size of 90 % sets",
