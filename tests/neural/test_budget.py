@@ -134,7 +134,7 @@ def test_what_would_take_longer_than_there_is_goes_to_pieces(
 ) -> None:
     model, seconds = lattice(14, beta=0.3), 3600.0
     assert "patches" not in run(model, "icgi:paper", seconds=seconds).stats
-    monkeypatch.setattr(network_engine, "WHOLE_SECONDS", 1.0)
+    monkeypatch.setattr(network_engine, "PER_STEP", 1.0)
     found = run(model, "icgi:paper", seconds=seconds)
     assert found.stats["patches"] > 1
     assert np.abs(found.probs - run(model, "jt").probs).max() < 0.01

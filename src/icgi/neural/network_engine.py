@@ -28,6 +28,7 @@ from icgi.neural.factor_patches import Limits, Piece, pieces
 from icgi.neural.gate import checked
 from icgi.neural.general_batch import MOST_STATES
 from icgi.neural.networks import Draws, network_name
+from icgi.neural.networks.paper import Form
 from icgi.neural.pace import OutOfTime, Watched, check, unary_beliefs
 from icgi.neural.possible import possible_states
 
@@ -44,10 +45,14 @@ PIECES_SECONDS = 60.0  # of a model in pieces, where no time is given
 TOGETHER, HURRIED = 64, 16  # pieces that the network is given at once; where there is a deadline
 MESSAGES = 0.3  # share of a model's time for belief propagation, where it is cut into pieces
 CHECKED = 0.5  # share of what is left then, for belief propagation on models answered whole
+PLANNED = 0.7  # share of the time that pieces may take by their forecast
 WHOLE = 0.8  # share of the time for models as a whole; the rest is for those that did not end
-# Seconds of an elimination on a processor, times n³k²: 0.7 for 100 spins, 0.5 for 82 variables of
-# four states, 0.9 for 60 of eleven. What is forecast to take longer than there is goes to pieces.
-WHOLE_SECONDS = 1.2e-7
+# Seconds of an elimination on a processor: of a step, and times n (nk)² where no and where all
+# pairs are linked (100 and 200 spins of SK, 14² and 20² of EA 2D).
+PER_STEP, PER_ENTRY, PER_LINKED = 4e-3, 8e-9, 1.7e-8
+# Mean inexactness of eliminating a variable first, from which beliefs at rest that differ are
+# better: SK of 100 spins has 76 at β = 1, where the two are level, and 250 at β = 1.5.
+CROWDED = 100.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +72,7 @@ class _Job:
     def seconds(self) -> float:
         """Forecast of its elimination as a whole, on a processor."""
         k, n = self.shape
-        return _seconds(n, k)
+        return _seconds(n, k, 2.0 * len(self.part.factors) / max(n * n, 1))
 
 
 def network_marginals(
@@ -123,12 +128,12 @@ def network_marginals(
         except OutOfTime:
             later += [job.number for job in batch]
             continue
-        for job, alphas, first in zip(batch, *found, strict=True):
+        for job, alphas, first, lost in zip(batch, *found, strict=True):
             k = job.number
             answers[k] = _answer(kind, models[k], job, alphas, first, orders)
             if network.pairwise and cut:
                 until = deadline.share(CHECKED / (len(models) - len(answers) + 1))
-                answers[k] = checked(models[k], answers[k], until)
+                answers[k] = checked(models[k], answers[k], until, crowded=lost > CROWDED)
     for done, k in enumerate(later):
         until = deadline.share(1.0 / (len(later) - done))
         how = orders, device, cut and network.pairwise
@@ -152,7 +157,7 @@ def _in_pieces(
     waiting: list[Piece] = []
     every: Iterable[Piece] = ()
     if cut and case.messages is not None:
-        every = pieces(case.reduced, case.messages, _size(case, deadline.left))
+        every = pieces(case.reduced, case.messages, _size(case, deadline.left, together))
     for piece in every:
         if deadline.passed:
             break
@@ -165,20 +170,23 @@ def _in_pieces(
     return found.answer()
 
 
-def _size(case: Case, seconds: float) -> Limits:
-    """The largest pieces that the network answers in half of the time."""
+def _size(case: Case, seconds: float, together: int) -> Limits:
+    """The largest pieces that the network answers in most of the time."""
     n, k = int((case.reduced.cards > 1).sum()), int(case.reduced.cards.max(initial=2))
     for limits in PIECES:
         each = max(limits.tokens // k, 1)
-        count = max(n / (limits.inside * each), 1.0)
-        if count * _seconds(each, k) <= 0.5 * min(seconds, PIECES_SECONDS):
+        count = math.ceil(max(n / (limits.inside * each), 1.0))
+        rounds = math.ceil(count / together)
+        cost = rounds * _seconds(each, k, count=math.ceil(count / rounds))
+        if cost <= PLANNED * min(seconds, PIECES_SECONDS):
             return limits
     return PIECES[-1]
 
 
-def _seconds(n: int, k: int) -> float:
-    """Forecast of an elimination as a whole, on a processor."""
-    return WHOLE_SECONDS * float(n) ** 3 * k**2
+def _seconds(n: int, k: int, linked: float = 0.0, count: int = 1) -> float:
+    """Forecast of an elimination as a whole, on a processor, of so many models at once."""
+    each = (PER_ENTRY + PER_LINKED * linked) * n * float(n * k) ** 2
+    return PER_STEP * n + count * each
 
 
 class _Pieced:
@@ -302,8 +310,8 @@ def _batches(jobs: Sequence[_Job], budget: Budget, same_size: bool) -> list[list
 def _solve(
     network: Any, batch: list[_Job], rngs: Sequence[Generator], deadline: Deadline, orders: int,
     device: str,
-) -> tuple[list[FloatArray], list[FloatArray | None]]:  # fmt: skip
-    """Concentrations of every order (o n k) of each model, and what a first pass found (n k)."""
+) -> tuple[list[FloatArray], list[FloatArray | None], list[float]]:  # fmt: skip
+    """Of each model: concentrations of every order (o n k), a first pass (n k), inexactness."""
     check(deadline)
     models = collate([job.part for job in batch], deadline=deadline).to(device)
     check(deadline)
@@ -328,7 +336,8 @@ def _solve(
     stacked = torch.stack(alphas, 1).double().cpu().numpy()  # b o n k
     stacked *= 1.0 if network.dirichlet else UNCLAIMED
     before = [None] * b if first is None else list(first.double().cpu().numpy())
-    return list(stacked), before
+    lost = form.inexactness.tolist() if isinstance(form, Form) else [0.0] * b
+    return list(stacked), before, lost
 
 
 def _answer(
