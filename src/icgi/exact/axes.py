@@ -100,7 +100,7 @@ def shares(tree, node):  # type: ignore[no-untyped-def]
     return place, used, wide
 
 
-@kernel
+@kernel(forceinline=True)
 def same_scope(tree, o, p):  # type: ignore[no-untyped-def]
     """Whether two operands are over the same variables."""
     if tree.op_arity[o] != tree.op_arity[p]:

@@ -12,7 +12,7 @@ from icgi.exact.axes import MOST_AXES, dims_of, strides_of
 from icgi.exact.divide import FAST, TINY, largest, safe
 from icgi.kernels import kernel
 
-PIECE = 256  # entries of the innermost loop: rows of this length stay in the first-level cache
+PIECE = 128  # entries of the innermost loop: rows of this length stay in the first-level cache
 _U = np.uint64  # unsigned places: compiled code need not ask whether they count from the end
 
 

@@ -1,5 +1,8 @@
 """Collect and distribute over cliques that are formed in a buffer, as compiled kernels.
 
+What is called for every node is compiled into its caller: a tree consists of twenty arrays, and
+giving them to a function takes longer than a small clique.
+
 Large cliques are swept in blocks instead (`sweeps`). Messages keep their raw scale; the factor
 1/max is carried as a number and applied where they are read.
 """
@@ -42,7 +45,7 @@ def collect(tree, first, last, store, inverse, log_scale, stop):  # type: ignore
     return True
 
 
-@kernel
+@kernel(forceinline=True)
 def collect_one(tree, node, store, inverse, log_scale, buffer, digits, stop):  # type: ignore[no-untyped-def]
     """Message of one node; False where digits may be lost."""
     if tree.paired[node]:
@@ -53,7 +56,7 @@ def collect_one(tree, node, store, inverse, log_scale, buffer, digits, stop):  #
     return finish_collect(node, top, scale, inverse, log_scale)
 
 
-@kernel
+@kernel(forceinline=True)
 def finish_collect(node, top, scale, inverse, log_scale):  # type: ignore[no-untyped-def]
     """Keep the scale of a message; False where digits may be lost."""
     if not (top > TINY and top < np.inf):
@@ -93,7 +96,7 @@ def distribute(tree, first, last, store, inverse, scratch, mass, stop):  # type:
     return True
 
 
-@kernel(error_model="numpy")
+@kernel(error_model="numpy", forceinline=True)
 def _distribute_one(tree, node, store, inverse, buffer, digits, scratch, mass):  # type: ignore[no-untyped-def]
     _clique(tree, node, store, inverse, buffer, digits)
     size, entries = tree.size[node], tree.clique[node]
@@ -134,7 +137,7 @@ def _largest(tree, first, last):  # type: ignore[no-untyped-def]
     return largest
 
 
-@kernel
+@kernel(forceinline=True)
 def _clique(tree, node, store, inverse, buffer, digits):  # type: ignore[no-untyped-def]
     """Product of a small node's operands in `buffer`; returns the log of the scale taken out."""
     entries = tree.clique[node]

@@ -418,7 +418,8 @@ def _pair(  # type: ignore[no-untyped-def]
     large = 0
     for k in range(count):
         large += entries[k] > min(GROUP, clique // 16)
-    best = clique * (SWEEP + SWEEP_EACH * min(large + 1, count))
+    # small ones are multiplied into a few tables before a sweep
+    best = clique * (SWEEP + SWEEP_EACH * min(large + 2, count))
     found = False
     for c in range(-1, m):
         one, two, ones, twos = 0, 0, 0, 0
