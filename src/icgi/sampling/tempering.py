@@ -239,7 +239,7 @@ def _make_sound(ensembles: Ensembles) -> bool:
         raise UnsupportedModelError(
             f"pt: no configuration of non-zero probability was found; the best violates {fewest} "
             f"of {with_zeros} factors with zeros after {ensembles.sweeps} sweeps and {moves} "
-            "repairs a replica; allow more iterations, or use an exact engine (jt), which says "
+            "repairs a replica; allow more iterations, or use an exact engine (exact), which says "
             "whether there is one"
         )
     for member, r in missing:
