@@ -14,6 +14,7 @@ from icgi.inference import Budget, Status, infer
 from icgi.model.condition import condition, lift
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import find_order
+from icgi.portfolio.auto import Auto
 from icgi.portfolio.exact import Exact
 
 BUDGET = Budget()
@@ -141,3 +142,13 @@ def test_wide_contradictions_are_found() -> None:
     wrong = seen | dict.fromkeys(counts[:4], 1) | dict.fromkeys(counts[4:], 0)
     with pytest.raises(EvidenceError, match="no configuration"):
         infer(model, wrong, Exact(), Budget(seconds=6.0), rng)
+
+
+def test_auto_searches_on_where_approximations_end_early(monkeypatch) -> None:
+    monkeypatch.setattr("icgi.exact.forms.LONGEST_TRIAL", 0.0)  # the search has no time before
+    monkeypatch.setattr("icgi.portfolio.approximate.approximations", lambda *_: iter(()))
+    rng = np.random.default_rng(3)
+    model, seen = deterministic.clauses(rng, 100, 420)
+    answer = infer(model, seen, Auto(), Budget(seconds=10.0), rng)
+    assert answer.status is Status.EXACT
+    assert "decisions in place of a largest table" in answer.note

@@ -162,19 +162,15 @@ def probed(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def busy(among, depends, inc_start, inc_factor, inc_bit, pattern):  # type: ignore[no-untyped-def]
+def busy(among, depends, joins, inc_start, inc_factor, inc_bit, pattern):  # type: ignore[no-untyped-def]
     """The variable of most factors, those of few open variables first."""
     found, best = among[0], -1.0
     for v in among:
         score = 0.0
         for e in range(inc_start[v], inc_start[v + 1]):
-            left = depends[pattern[inc_factor[e]]]
-            if (left >> inc_bit[e]) & 1 and left & (left - 1) != 0:
-                weight = 1.0
-                while left != 0:
-                    left &= left - 1
-                    weight *= 0.5
-                score += weight
+            p = pattern[inc_factor[e]]
+            if (depends[p] >> inc_bit[e]) & 1:
+                score += joins[p]
         if score > best:
             found, best = v, score
     return np.int64(found)
@@ -182,7 +178,7 @@ def busy(among, depends, inc_start, inc_factor, inc_bit, pattern):  # type: igno
 
 @kernel
 def search(  # type: ignore[no-untyped-def]
-    cards, weight, scope_start, scope, stride, pattern, first, second, scale, depends,
+    cards, weight, scope_start, scope, stride, pattern, first, second, scale, depends, joins,
     inc_start, inc_factor, inc_at, inc_bit, most_bytes, busiest, stop,
 ):  # fmt: skip
     """Graph of decisions: how the search ended, nodes, edges, their children and items.
@@ -466,8 +462,8 @@ def search(  # type: ignore[no-untyped-def]
                 chosen = np.int64(lists[part[c, AT]])
                 if busiest:
                     chosen = busy(
-                        lists[part[c, AT] : part[c, MIDDLE]], depends, inc_start, inc_factor,
-                        inc_bit, pattern,
+                        lists[part[c, AT] : part[c, MIDDLE]], depends, joins, inc_start,
+                        inc_factor, inc_bit, pattern,
                     )  # fmt: skip
                 frame[d, VARIABLE], frame[d, LEFT], frame[d, MARK] = chosen, domain[chosen], top
                 frame[d, LISTS], frame[d, PARTS] = part[parts - 1, END], parts

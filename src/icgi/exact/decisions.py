@@ -94,7 +94,7 @@ def decide(
     found = restrictions(w)
     if found is None or deadline.passed:
         return None
-    whole = found.start[1:] - 1  # pattern of each factor with no state known
+    whole = found.whole
     if (
         min(constant, weight.max(1).min(initial=0.0), found.scale[whole].min(initial=0.0))
         == -np.inf
@@ -108,7 +108,7 @@ def decide(
         with deadline.share(share).flag() as stop:
             status, *graph = search(
                 w.cards, weight, w.scope_start, w.scope, found.stride, whole.copy(),
-                found.first, found.second, found.scale, found.depends, inc_start,
+                found.first, found.second, found.scale, found.depends, found.weight, inc_start,
                 factor[by_variable], by_variable, inc_bit[by_variable], float(most_bytes), busiest,
                 stop,
             )  # fmt: skip

@@ -41,7 +41,8 @@ COUNTING = 4e-5  # seconds that looking for interchangeable variables takes for 
 COLOURING = 2e-8  # likewise for every axis of every entry
 COUNTING_SHARE = 0.05  # of the model as it is, that this may take
 FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
-TRIAL_SHARE = 0.1  # of what other forms take, or of the time where none fits, for a trial of search
+TRIAL_SHARE = 0.1  # of what the cheapest other form takes, for a search over decisions
+UNLESS_SHARE = 0.2  # of the time, where no other form fits
 LONGEST_TRIAL = 20.0  # seconds
 LEAST_TRIAL = 0.01  # seconds: no search is worth it in less
 
@@ -63,7 +64,7 @@ class Form:
 
 
 def best_forecast(
-    model: FactorGraph, budget: Budget, rng: Generator, trial: float = TRIAL_SHARE
+    model: FactorGraph, budget: Budget, rng: Generator, trial: float = UNLESS_SHARE
 ) -> Forecast:
     """Cost of exact inference in the cheapest form; structure is looked for before a long search.
 
@@ -77,7 +78,8 @@ def best_forecast(
     seconds = min(TRIAL_SHARE * ahead.seconds if fits else math.inf, trial * left.seconds)
     if ahead.seconds <= QUICK or (fits and seconds < LEAST_TRIAL) or not has_zeros(model):
         return ahead
-    form = _decided(model, ahead, Deadline.after(min(seconds, LONGEST_TRIAL)), left)
+    order = (ahead.plain or ahead).order
+    form = _decided(model, order, Deadline.after(min(seconds, LONGEST_TRIAL)), left)
     return ahead if form is None else _first(form, ahead.forms, ahead.plain or ahead)
 
 
@@ -104,15 +106,25 @@ def _forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
     return _with_forms(best, found)
 
 
-def _decided(
-    model: FactorGraph, ahead: Forecast, deadline: Deadline, budget: Budget
-) -> Form | None:
+def by_decisions(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals | None:
+    """Exact marginals by a search that may take all of the time; None where it does not end."""
+    if not has_zeros(model):
+        return None
+    deadline = budget.deadline()
+    order = find_order(model, rng, seconds=SEARCH_SHARE * budget.seconds, work=BRIEFLY)
+    form = _decided(model, order, deadline, budget)
+    found = None if form is None else form.answer(budget)
+    if form is None or found is None:
+        return None
+    return replace(found, log_z=_scaled(found.log_z, model), note=form.words)
+
+
+def _decided(model: FactorGraph, order: Order, deadline: Deadline, budget: Budget) -> Form | None:
     """The model as a graph of decisions, if that is made in time and in half of the memory."""
     with paused_while():
         from icgi.exact.decisions import decide
     began = now()
     near, _ = shifted(model, extent_of(model))
-    order = (ahead.plain or ahead).order
     made = decide(near, order, deadline, budget.table_bytes / 2)
     if made is None:
         return None

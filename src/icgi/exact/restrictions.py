@@ -25,31 +25,47 @@ class Restrictions:
     """
 
     stride: IntArray  # e    of each variable in the patterns of its factor
-    start: IntArray  # f+1  where the patterns of a factor begin
+    whole: IntArray  # f    pattern of each factor with no state known; equal tables share theirs
     first: np.ndarray  # p    128 bits that tell functions of a factor apart, up to their scale
     second: np.ndarray
     scale: FloatArray  # p    logarithm of the largest entry; −∞: nothing is possible
     depends: IntArray  # p    bit a: the function depends on variable a of the scope
+    weight: FloatArray  # p    2^−k where it depends on k variables, 0 where k < 2
 
 
 def restrictions(w: Wiring) -> Restrictions | None:
     """Restrictions of all factors; None where there are too many."""
+    own = _alike(w)
     digits = np.log2(w.cards[w.scope] + 1.0)
     arity = np.diff(w.scope_start)
     bits = np.bincount(np.repeat(np.arange(len(arity)), arity), digits, len(arity))
-    if not np.exp2(bits).sum() <= MOST_PATTERNS:
+    if not np.exp2(bits[own]).sum() <= MOST_PATTERNS:
         return None
     stride, sizes = _strides(w.cards, w.scope_start, w.scope)
-    start = starts(sizes)
+    first_of, which = np.unique(own, return_inverse=True)
+    start = starts(sizes[first_of])
+    count = int(start[-1])
     found = Restrictions(
-        stride, start, np.empty(start[-1], np.uint64), np.empty(start[-1], np.uint64),
-        np.empty(start[-1]), np.empty(start[-1], np.int64),
+        stride, start[which + 1] - 1, np.empty(count, np.uint64), np.empty(count, np.uint64),
+        np.empty(count), np.empty(count, np.int64), np.zeros(count),
     )  # fmt: skip
     _restrict(
-        w.cards, w.scope_start, w.scope, w.table_start, w.values, stride, start,
-        found.first, found.second, found.scale, found.depends,
+        w.cards, w.scope_start, w.scope, w.table_start, w.values, stride, first_of, start,
+        found.first, found.second, found.scale, found.depends, found.weight,
     )  # fmt: skip
     return found
+
+
+def _alike(w: Wiring) -> IntArray:
+    """For each factor the first one that has the same table."""
+    known: dict[tuple[bytes, bytes], int] = {}
+    cards = w.cards[w.scope]
+    scope, table = w.scope_start.tolist(), w.table_start.tolist()
+    keys = [
+        (cards[scope[f] : scope[f + 1]].tobytes(), w.values[table[f] : table[f + 1]].tobytes())
+        for f in range(len(scope) - 1)
+    ]
+    return np.array([known.setdefault(key, f) for f, key in enumerate(keys)], np.int64)
 
 
 @kernel
@@ -73,14 +89,16 @@ def _strides(cards, scope_start, scope):  # type: ignore[no-untyped-def]
 
 @kernel
 def _restrict(  # type: ignore[no-untyped-def]
-    cards, scope_start, scope, table_start, values, stride, start, first, second, scale, depends
-):
+    cards, scope_start, scope, table_start, values, stride, among, start, first, second, scale,
+    depends, weight,
+):  # fmt: skip
     digits = np.zeros(64, np.int64)
     bits = np.empty(1)
-    for f in range(len(scope_start) - 1):
+    for k in range(len(among)):
+        f = among[k]
         begin, arity = scope_start[f], scope_start[f + 1] - scope_start[f]
         digits[:arity] = 0
-        for p in range(start[f], start[f + 1]):
+        for p in range(start[k], start[k + 1]):
             entry, axis = 0, -1
             for a in range(arity):
                 card = cards[scope[begin + a]]
@@ -116,6 +134,12 @@ def _restrict(  # type: ignore[no-untyped-def]
                         one = mixed(mixed(one ^ word) + first[child])
                         two = mixed(mixed(two + word) ^ second[child])
                     first[p], second[p], depends[p] = one, two, around
+            left = depends[p]
+            if left & (left - 1) != 0:
+                weight[p] = 1.0
+                while left != 0:
+                    left &= left - 1
+                    weight[p] *= 0.5
             a = arity - 1
             while a >= 0:
                 digits[a] += 1

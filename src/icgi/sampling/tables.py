@@ -97,7 +97,8 @@ def _readable(model: Tables) -> int:
     sizes = np.diff(model.begin).astype(np.int64)
     large = np.sort(sizes[(sizes > SMALL) & (sizes <= LARGE)])
     visits = np.cumsum(large * np.log2(np.maximum(large, 2)))  # every entry for every variable
-    return max(SMALL, int(large[visits <= VISITS].max(initial=0)))
+    beyond = large[visits > VISITS]
+    return int(beyond[0]) - 1 if len(beyond) else LARGE
 
 
 @kernel
