@@ -272,13 +272,22 @@ def _restrict(  # type: ignore[no-untyped-def]
                 new_scope[position] = scope[begin + a]
                 position += 1
             digits[a] = 0
-        for entry in range(new_table_start[g], new_table_start[g + 1]):
-            index = 0
-            for a in range(arity):
-                i = scope[begin + a]
-                index = index * old_cards[i] + states[first[i] + digits[a]]
-            new_values[entry] = values[table_start[f] + index]
-            a = arity - 1
+        last = begin + arity - 1
+        run = cards[scope[last]] if arity > 0 else 1
+        for entry in range(new_table_start[g], new_table_start[g + 1], run):
+            index = table_start[f]
+            if arity > 0:
+                row = 0
+                for a in range(arity - 1):
+                    i = scope[begin + a]
+                    row = row * old_cards[i] + states[first[i] + digits[a]]
+                index += row * old_cards[scope[last]]
+                kept = first[scope[last]]
+                for x in range(run):
+                    new_values[entry + x] = values[index + states[kept + x]]
+            else:
+                new_values[entry] = values[index]
+            a = arity - 2
             while a >= 0:
                 digits[a] += 1
                 if digits[a] < cards[scope[begin + a]]:
@@ -318,16 +327,25 @@ def _propagate(cards, scope_start, scope, table_start, values, alive):  # type: 
             begin, arity = scope_start[g], scope_start[g + 1] - scope_start[g]
             supported = np.zeros((arity, alive.shape[1]), np.bool_)
             digits[:arity] = 0
-            for entry in range(table_start[g], table_start[g + 1]):
-                possible = values[entry] != -np.inf
-                for a in range(arity):
-                    possible = possible and alive[scope[begin + a], digits[a]]
-                if possible:
-                    for a in range(arity):
-                        supported[a, digits[a]] = True
-                elif arity == 0:
+            if arity == 0:
+                if values[table_start[g]] == -np.inf:
                     return 0
-                a = arity - 1
+                continue
+            last = scope[begin + arity - 1]
+            for entry in range(table_start[g], table_start[g + 1], cards[last]):
+                row = True  # whether the states of all variables but the last are left
+                for a in range(arity - 1):
+                    row = row and alive[scope[begin + a], digits[a]]
+                if row:
+                    found = False
+                    for x in range(cards[last]):
+                        if alive[last, x] and values[entry + x] != -np.inf:
+                            supported[arity - 1, x] = True
+                            found = True
+                    if found:
+                        for a in range(arity - 1):
+                            supported[a, digits[a]] = True
+                a = arity - 2
                 while a >= 0:
                     digits[a] += 1
                     if digits[a] < cards[scope[begin + a]]:
