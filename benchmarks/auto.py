@@ -30,6 +30,7 @@ import datetime
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -513,8 +514,9 @@ def _goals(by: dict[str, list[dict]]) -> list[str]:
              _mean_score(by["score"]))]  # fmt: skip
     every = by["answers"]
     none = [x["name"] for x in every if x["status"] == "refused"]
-    asked = ", ".join(f"{s:g}" for s in sorted({x["asked"] for x in every}))
-    words = f"{len(none)} of {len(every)} (asked for an answer in {asked} s and 8 GB)"
+    asked = Counter(x["asked"] for x in every)
+    each = ", ".join(f"{asked[s]} in {s:g} s" for s in sorted(asked, reverse=True))
+    words = f"{len(none)} of {len(every)} (asked for an answer with 8 GB, {each})"
     rows.append(("instances without an answer", "0", words))
     for name in dict.fromkeys(x["name"] for x in by["core"]):
         auto, pt = _compared(by["core"], name)
