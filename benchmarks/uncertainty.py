@@ -653,8 +653,12 @@ def networks(options: argparse.Namespace) -> None:
         keep(path)
         calibration_of.cache_clear()
         (RESULTS / f"uncertainty-{name}.jsonl.xz").unlink(missing_ok=True)  # of other weights
-        run(argparse.Namespace(engine=engine, set=source, busy=None, inside=False, first=0, count=25,
-                               outside=OUTSIDE_COUNT))  # fmt: skip
+        run(
+            argparse.Namespace(
+                engine=engine, set=source, busy=None, inside=False, first=0, count=25,
+                outside=OUTSIDE_COUNT,
+            )
+        )  # fmt: skip
 
 
 def main() -> None:
