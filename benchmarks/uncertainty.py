@@ -128,13 +128,13 @@ def fresh(source: str, outside: int, calibrated: Iterable[str]) -> Iterable[Case
 
 
 def run(options: argparse.Namespace) -> None:
-    name = options.engine.replace(":", "-") + (BUSY if options.busy else "")
+    name = options.engine.replace(":", "-") + ("" if options.busy is None else BUSY)
     calibration, path = calibration_of(name), RESULTS / f"uncertainty-{name}.jsonl"
     lines = lines_of(path)
     have = {line["name"] for line in lines}
     budget, most = budget_of(calibration)
     engine = approximating(options.engine)
-    with path.open("a") as file, beside(options.busy):
+    with path.open("a") as file, beside(options.busy or 0):
         for case in fresh(options.set, options.outside, calibration.families):
             known = case.family in FAMILIES_OF[options.set]
             inside = known or case.family in calibration.families
@@ -653,8 +653,12 @@ def networks(options: argparse.Namespace) -> None:
         keep(path)
         calibration_of.cache_clear()
         (RESULTS / f"uncertainty-{name}.jsonl.xz").unlink(missing_ok=True)  # of other weights
-        run(argparse.Namespace(engine=engine, set=source, busy=0, inside=False, first=0, count=25,
-                               outside=OUTSIDE_COUNT))  # fmt: skip
+        run(
+            argparse.Namespace(
+                engine=engine, set=source, busy=None, inside=False, first=0, count=25,
+                outside=OUTSIDE_COUNT,
+            )
+        )  # fmt: skip
 
 
 def main() -> None:
@@ -665,7 +669,9 @@ def main() -> None:
     running = verbs.add_parser("run")
     running.add_argument("--engine", required=True)
     running.add_argument("--set", default="mixed")
-    running.add_argument("--busy", type=int, default=0, help="other programs to run beside")
+    running.add_argument(
+        "--busy", type=int, help="other programs to run beside; 0: the machine has its own"
+    )
     running.add_argument("--inside", action="store_true", help="only the calibrated families")
     running.add_argument(
         "--outside", type=int, default=OUTSIDE_COUNT, help="models of each family outside"
