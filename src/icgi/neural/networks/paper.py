@@ -27,6 +27,7 @@ from icgi.neural.general_algebra import (
     TINY,
     beliefs_of,
     enumerate_core,
+    inexactness,
     star,
     strengths,
 )
@@ -62,6 +63,7 @@ Position = Literal["spd", "static", "laplacian", "none"]
 
 TRUST = 0.5  # of a variable's own fields as its belief, while the rest of the model is not known
 MOST_TOKENS = 2048  # variables, auxiliaries included, times states
+FEWER = 0.75  # share of places in use from which holes are closed
 SURE = 1e3  # key of what goes first whatever the scores say
 
 
@@ -79,7 +81,8 @@ class PaperConfig:
     rank: int = 8  # bond dimension r, states of the eliminated variable included
     hidden: int = 32  # width of the prediction of cores and corrections
     distances: int = 66  # distinguished by the bias b(d): 0 … 64 and beyond
-    encode_every: int = 4  # eliminations between two encodings of what is left
+    encode_every: int = 4  # eliminations between two encodings of what is left, at least
+    encodings: int | None = None  # most of them; none: after every so many eliminations
     core: int = 3  # least number of variables left when elimination stops; they are summed
     core_states: int = 4096  # it stops as soon as what is left has no more configurations
     steps: int | None = None  # most variables to eliminate; belief propagation answers the rest
@@ -93,6 +96,8 @@ class PaperConfig:
     # inexactness of a step, and of all, beyond which learned corrections fade: more was not seen
     most_step: float = math.inf
     most_total: float = math.inf
+    # states of a variable beyond which the head moves no mean: it was not trained on more
+    most_states: int | None = None
     # effective number of neighbours, same: of many weak ones the Gaussian of the algebra is right
     most_near: float = math.inf
 
@@ -113,6 +118,13 @@ class Form:
     first: Tensor  # b n k    marginals: the closed form's for spins, else belief propagation's
     correlation: Tensor  # b n n    of spins; zero for models of more states
     kernels: Tensor  # b n n t    static encodings, where the network reads them; else t = 0
+
+    @property
+    def inexactness(self) -> Tensor:
+        """What eliminating a variable first would lose, on average over the variables (b)."""
+        x = self.tables
+        lost = inexactness(strengths(x.tables, x.exists), x.adjacency) * x.real
+        return lost.sum(1) / x.real.sum(1)
 
     @staticmethod
     def joined(parts: "Sequence[Form]") -> "Form":
@@ -198,11 +210,19 @@ class PaperNetwork(nn.Module):
         steps = form.tables.exists.shape[1] - self._core(form.tables.exists)
         if self.config.steps is not None:
             steps = min(steps, self.config.steps)
+        every = self.config.encode_every
+        if self.config.encodings is not None:
+            every = max(every, math.ceil(steps / max(self.config.encodings, 1)))
 
         def eliminate(live: Left, t: int) -> tuple[Gone, Left, Tensor, Tensor]:
             return self._eliminate(live, t, draws)
 
-        eliminated(sweep, steps, eliminate, self._encode_again, 1, deadline)
+        def encode(live: Left, started: Tensor) -> Left:
+            if live.size % every == 0 and self.config.encodings != 0:
+                return self._encode_again(live.dense(), started)
+            return live.dense() if live.size < FEWER * live.here.shape[1] else live
+
+        eliminated(sweep, steps, encode=encode, eliminate=eliminate, every=1, deadline=deadline)
         return self._distribute(sweep.live.dense(), sweep.tape, sweep.lost, deadline)
 
     def _core(self, states: Tensor, total: int | None = None) -> int:
@@ -270,10 +290,7 @@ class PaperNetwork(nn.Module):
         return distance_classes(live.distances, self.config.distances)
 
     def _encode_again(self, live: Left, started: Tensor) -> Left:
-        """Encode what is left every few steps, but graphs of which only padding has gone."""
-        if live.size % self.config.encode_every:
-            return live
-        live = live.dense()
+        """Encode what is left; graphs of which only padding has gone are left as they are."""
         states = live.states
         degree = live.adjacency.sum(-1).log1p()[:, :, None].expand_as(states)
         news = torch.stack([*input_states(live.unary, states), degree], -1)
@@ -376,6 +393,9 @@ class PaperNetwork(nn.Module):
         if tape:
             trusted = torch.stack([gone.trusted for gone in tape]).sum(0)[:, None]
             learned = learned * trusted / lost.clamp(min=TINY)
+        most = self.config.most_states
+        if most is not None and live.unary.shape[2] > most:
+            learned = torch.zeros_like(learned)
         alpha = self.head(tokens, found[0], states, lost, learned)
         marginals = alpha / alpha.sum(-1, keepdim=True)
         covariance = moved_covariance(found[1], found[0], marginals, learned)
