@@ -37,22 +37,23 @@ SINGLE = 4  # bytes
 MANY_TOKENS = 512  # of a batch; a step on fewer takes milliseconds
 UNCLAIMED = 1e6  # α₀ of networks that claim none: how sure they are is left to `doubt`
 LARGEST_TABLE = 2**20  # entries of one padded factor
-# Tokens, and states of a variable, of a piece: the first size for which there is time. Smaller ones
-# cost less and err more (EA 2D L=14 at β = 1, two models: 0.067 in pieces of 128 tokens, 0.016 as a
-# whole of 392).
-PIECES = (Limits(256, MOST_STATES), Limits(128, MOST_STATES))
+# Tokens and states of a variable of a piece, and the share that it answers: the first for which
+# there is time. EA 2D L=30 at β = 1, two models: 0.06, 0.08, 0.10 and 0.14 (docs/log.md).
+PIECES = (
+    Limits(512, MOST_STATES, 0.5), Limits(256, MOST_STATES, 0.5), Limits(256, MOST_STATES, 0.65),
+    Limits(128, MOST_STATES, 0.5),
+)  # fmt: skip
 PIECES_SECONDS = 60.0  # of a model in pieces, where no time is given
 TOGETHER, HURRIED = 64, 16  # pieces that the network is given at once; where there is a deadline
-MESSAGES = 0.3  # share of a model's time for belief propagation, where it is cut into pieces
+MESSAGES = 0.2  # share of a model's time for belief propagation, where it is cut into pieces
 CHECKED = 0.5  # share of what is left then, for belief propagation on models answered whole
 PLANNED = 0.7  # share of the time that pieces may take by their forecast
-WHOLE = 0.8  # share of the time for models as a whole; the rest is for those that did not end
-# Seconds of an elimination on a processor: of a step, and times n (nk)² where no and where all
-# pairs are linked (100 and 200 spins of SK, 14² and 20² of EA 2D).
-PER_STEP, PER_ENTRY, PER_LINKED = 4e-3, 8e-9, 1.7e-8
-# Mean inexactness of eliminating a variable first, from which beliefs at rest that differ are
-# better: SK of 100 spins has 76 at β = 1, where the two are level, and 250 at β = 1.5.
-CROWDED = 100.0
+MARGIN = 0.8  # share of that which a forecast may fill
+WHOLE = 0.6  # share of the time for models as a whole; the rest is for those that did not end
+# Seconds of an elimination on a processor: of a step, however many models share it; of each model
+# times (nk)², and times n (nk)² where all pairs are linked (EA 2D of 8² to 20² spins, 1 to 16 at
+# once, and SK of 100 and 200, on a busy processor).
+PER_STEP, PER_PAIR, PER_LINKED = 4e-3, 2e-6, 2.5e-8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +102,7 @@ def network_marginals(
     answers: dict[int, Marginals] = {}
     jobs: list[_Job] = []
     later: list[int] = []  # what is not answered as a whole
-    whole = deadline.share(WHOLE)
+    whole = deadline.share(WHOLE) if cut else deadline
     for k, model in enumerate(models):
         alive = possible_states(model, whole)
         # arranging it takes time, and makes no fewer states of it
@@ -116,7 +117,7 @@ def network_marginals(
                 raise
             later.append(k)
         else:
-            if network.pairwise and device == "cpu" and job.seconds > whole.left:
+            if network.pairwise and device == "cpu" and job.seconds > MARGIN * whole.left:
                 later.append(k)
             else:
                 jobs.append(job)
@@ -133,7 +134,7 @@ def network_marginals(
             answers[k] = _answer(kind, models[k], job, alphas, first, orders)
             if network.pairwise and cut:
                 until = deadline.share(CHECKED / (len(models) - len(answers) + 1))
-                answers[k] = checked(models[k], answers[k], until, crowded=lost > CROWDED)
+                answers[k] = checked(models[k], answers[k], until, lost)
     for done, k in enumerate(later):
         until = deadline.share(1.0 / (len(later) - done))
         how = orders, device, cut and network.pairwise
@@ -185,7 +186,7 @@ def _size(case: Case, seconds: float, together: int) -> Limits:
 
 def _seconds(n: int, k: int, linked: float = 0.0, count: int = 1) -> float:
     """Forecast of an elimination as a whole, on a processor, of so many models at once."""
-    each = (PER_ENTRY + PER_LINKED * linked) * n * float(n * k) ** 2
+    each = (PER_PAIR * k / 2 + PER_LINKED * linked * n) * float(n * k) ** 2
     return PER_STEP * n + count * each
 
 

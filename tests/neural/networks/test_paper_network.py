@@ -73,7 +73,8 @@ SWITCHES: list[dict[str, Any]] = [
     {"factors": "star"}, {"factors": "free"}, {"order": "min-degree"}, {"order": "learned"},
     {"order": "random"}, {"positions": "static"}, {"positions": "laplacian"},
     {"positions": "none"}, {"distribute": False}, {"corrected": False}, {"two_passes": False},
-    {"steps": 0}, {"steps": 3}, {"core": 5}, {"core": 20}, {"encode_every": 1},
+    {"steps": 0}, {"steps": 3}, {"core": 5}, {"core": 20}, {"encode_every": 1}, {"encodings": 0},
+    {"most_states": 1},
 ]  # fmt: skip
 
 
@@ -151,6 +152,27 @@ def test_steps_in_place_are_those_of_training(encode_every: int, positions: str)
                 assert_allclose(net(form), copied, rtol=1e-6)
         after = form.tables.tables, form.tables.distances
         assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("asked", [0, 1, 3])
+def test_there_are_no_more_encodings_than_asked_for(asked: int) -> None:
+    model = FAMILIES["ea2d"].sample(np.random.default_rng(2), L=6, beta=1.0)
+    net, made = trained(built("paper", **SMALL, encodings=asked)), []
+    net.again.register_forward_hook(lambda *_: made.append(1))
+    answers(net, [model])
+    assert min(asked, 1) <= len(made) <= asked
+
+
+def test_means_of_more_states_than_trained_on_are_those_of_the_algebra() -> None:
+    rng = np.random.default_rng(4)
+    scopes = [(i, j) for j in range(5) for i in range(j)]
+    models = [zoo.random_model(rng, [3] * 5, scopes) for _ in range(2)]
+    kept = {"corrected": False, "factors": "star"}
+    untrained = answers(built("paper", **SMALL, **kept).double().eval(), models)
+    for most, same in ((2, True), (3, False)):
+        found = answers(trained(built("paper", **SMALL, **kept, most_states=most)), models)
+        apart = max(np.abs(a - b).max() for a, b in zip(untrained, found, strict=True))
+        assert bool(apart < 1e-6) is same
 
 
 def test_every_part_learns_after_a_step() -> None:
