@@ -1,4 +1,4 @@
-"""Passes over large cliques, in blocks that stay in the first-level cache; no clique is formed.
+"""Passes over large cliques, in blocks that stay in the caches; no clique is formed.
 
 The trailing axes of a clique form a block. The outer axes that the widest child has go slowest, so
 that what belongs to one place of that child comes together: its sums over the other axes are
@@ -47,6 +47,7 @@ def sweep_collect(tree, node, store, inverse, parts, stop, part):  # type: ignor
         if stop[0]:
             break
         for _ in range(across):
+            # offset[k] is the place of the block in operand k at x = 0, offset[ops] in the message
             for x in range(dims[0]):
                 for k in range(ops):
                     shifted[k] = offset[k] + x * strides[k, 0]
@@ -92,6 +93,8 @@ def sweep_distribute(  # type: ignore[no-untyped-def]
         if stop[0]:
             break
         for begun in range(0, states, together):
+            # `held` has the sums of this place of the widest child; a walk across ends where it
+            # began, so that offsets are those of the place again when the message is written
             held[:] = 0.0
             ended = min(begun + together, states)
             for _ in range(across):
