@@ -322,6 +322,9 @@ def test_identity_leaves_out_what_no_approximation_depends_on() -> None:
     ):  # fmt: skip
         assert identity(repr(parse_engine(text))) == identity(repr(parse_engine(other)))
     assert identity(repr(parse_engine("ttve"))) != identity(repr(parse_engine("ttve:rank=8")))
+    open_, chosen = "E(core=None, rank=4, steps=None)", "E(core=3, rank=4, steps=None)"
+    assert identity(open_) == "E(rank=4)"  # as before there was a core to choose
+    assert identity(chosen) == "E(core=3, rank=4)"
     assert weights_digest(repr(parse_engine("lbp"))) == ""
     assert approximating("auto:patience=3") == "auto:exact=false,patience=3"
     assert approximating("lbp") == "lbp"

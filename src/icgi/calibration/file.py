@@ -6,7 +6,7 @@ of its bands, and says which engine, which weights, which version and which budg
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -144,6 +144,7 @@ def _whole(content: dict[str, Any], path: Path) -> Calibration:
             **_fields(DomainClassifier, content["toward"])
         )
         made = Calibration(**_fields(Calibration, content), toward=toward)
+        made = replace(made, identity=identity(made.identity))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is no whole calibration file ({error!r})") from error
     k = len(made)

@@ -12,7 +12,7 @@ from icgi.engines import ENGINES
 
 # Threads decide how fast an answer comes; the others when it is exact, or for how long one waits.
 NEUTRAL = ("threads", "exact", "exact_entries", "seconds", "patience")
-_SETTING = re.compile(rf"\b({'|'.join(NEUTRAL)})=[^,()]*(, )?")
+_SETTING = re.compile(rf"\b(({'|'.join(NEUTRAL)})=[^,()]*|\w+=None)(, )?")
 # Settings under which an engine approximates what it could answer exactly: exact answers need no
 # calibration.
 WITHOUT_EXACT = {"auto": "auto:exact=false", "ttve": "ttve:exact_entries=0"}
@@ -24,7 +24,10 @@ _WEIGHTS = {
 
 
 def identity(engine: str) -> str:
-    """Text that is equal for equal approximations, from the `repr` of an engine."""
+    """Text that is equal for equal approximations, from the `repr` of an engine.
+
+    Settings that were left open are left out, so that a new one does not end older calibrations.
+    """
     return _SETTING.sub("", engine).replace(", )", ")")
 
 
