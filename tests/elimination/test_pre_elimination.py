@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from test_engine import PROPERTY, models
 
 import zoo
+from icgi import clock
 from icgi.data.families import FAMILIES
 from icgi.elimination import engine
 from icgi.elimination.attempts import attempt
@@ -257,3 +258,13 @@ def test_a_variable_that_moves_further_than_its_neighbours_errs_by_more_than_the
     moved = reduced.restore_errors(errors, probs, rough)
     assert (moved[gone[0]] > 0.19).all()
     assert_allclose(moved[reduced.kept], still[reduced.kept])
+
+
+def test_the_way_back_is_whole_when_the_work_has_been_stopped() -> None:
+    reduced = pre_eliminate(zoo.MODELS["tree"], steps=3)
+    cards = reduced.remainder.cards[:, None]
+    uniform = (np.arange(reduced.remainder.max_states) < cards) / cards
+    with clock.part() as work:
+        work.stop()
+        probs = reduced.restore(uniform, {})
+    assert_allclose(probs.sum(1), 1.0)

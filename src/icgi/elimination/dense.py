@@ -95,13 +95,14 @@ def distribute(
 ) -> bool:
     """Fill in the marginals n k of all eliminated variables, last one first; False if out of time.
 
+    Without a deadline of its own it is the end of an answer, and not stopped with the work.
+
     p(v, N) = p(N) · ψ(v, N) / Σ_v ψ(v, N); `given` holds log p(N), up to a constant, for each v all
     of whose neighbours stay.
     """
     beliefs: dict[int, FloatArray] = {}
-    deadline = deadline or Deadline()
     for v in collected.order[::-1].tolist():
-        if deadline.passed:
+        if deadline is not None and deadline.passed:
             return False
         scope, message = collected.scopes[v], collected.messages[v]
         belief: FloatArray = np.zeros(())

@@ -89,8 +89,8 @@ def distribute(tree, first, last, store, inverse, scratch, mass, stop):  # type:
         if tree.paired[node]:
             pair_tell(tree, node, store, inverse, scratch, stop, False, 1, 0)
             pair_tell(tree, node, store, inverse, scratch, stop, True, 1, 0)
-            if not pair_finish(tree, node, store, inverse, scratch, mass):
-                return False
+            if stop[0] or not pair_finish(tree, node, store, inverse, scratch, mass):
+                return False  # stopped within a contraction, what it says is not whole
         elif not _distribute_one(tree, node, store, inverse, buffer, digits, scratch, mass):
             return False
     return True
