@@ -5,6 +5,7 @@
     ICGI_DATA=… python benchmarks/auto.py references [--only sk-500] [--reference 120]
     ICGI_DATA=… python benchmarks/auto.py modes [--only grid80x80]      of the long runs
     ICGI_DATA=… python benchmarks/auto.py hard [--only sk-500] [--seconds 1,5] [--engines auto]
+    ICGI_DATA=… python benchmarks/auto.py compared      errors anew, where references have changed
     ICGI_DATA=… python benchmarks/auto.py core          10 s on one processor, beside `pt` alone
     python benchmarks/auto.py glasses                   the same on dense models, 2 s
     ICGI_DATA=… python benchmarks/auto.py overhead [--only CSP_12]    beside the chosen engine
@@ -16,19 +17,24 @@ collection. `hard` meets models that no exact method reaches (or some that one d
 inference switched off, for then the error is known), with each engine and several times; the
 reference is the mean of two long runs of `pt` from different seeds (`references`, which also runs
 `pa`, a method of its own), exact, or for the torus of 20 × 20 spins its transfer operator
-(benchmarks/torus.py). One JSON line per answer goes to benchmarks/results/auto.jsonl; a stopped run
-goes on where it was, and `--again` puts new lines in the place of old ones. References are kept in
-the folder ICGI_STUDY. With ICGI_CLOCK=processor seconds are those of processors, whatever else the
-machine does (lines say so); `core`, `glasses` and `overhead` ask for it.
+(benchmarks/torus.py); nine models have runs of a device (benchmarks/hard_references.py). One JSON
+line per answer goes to benchmarks/results/auto.jsonl; a stopped run goes on where it was, and
+`--again` puts new lines in the place of old ones. References are kept in the folder ICGI_STUDY, and
+so are the answers of `hard`, which `compared` compares anew. With ICGI_CLOCK=processor seconds are
+those of processors, whatever else the machine does (lines say so);
+`core`, `glasses` and `overhead` ask for it.
 """
 
 import argparse
+import datetime
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import hard_references
 import numpy as np
 
 import icgi
@@ -42,6 +48,7 @@ LINES = ROOT / "results" / "auto.jsonl"
 TORUS_LINES = ROOT / "results" / "torus.jsonl"
 PAGE = ROOT.parent / "docs" / "hard.md"
 SINGLE = ("lbp", "ttve", "pt")
+TODAY = datetime.datetime.now(datetime.UTC).date().isoformat()
 WRONG = 0.05  # mean error beyond which an answer called trustworthy is wrong
 
 
@@ -133,8 +140,11 @@ def lines() -> list[dict]:
 
 
 def keep(line: dict) -> None:
-    """Append a line, in the place of one of the same question."""
-    question = ("task", "name", "engine", "asked", "seed")
+    """Append a line, in the place of one of the same question.
+
+    Time against error is kept for several times; of the rest the last one counts.
+    """
+    question = ("task", "name", "engine", "seed", *(("asked",) if line["task"] == "hard" else ()))
     before = lines()
     rest = [x for x in before if any(x.get(k) != line.get(k) for k in question)]
     if len(rest) < len(before):
@@ -151,7 +161,7 @@ def answer(
 ) -> dict:
     """One line: how an engine did; its marginals under `probs`."""
     budget = icgi.Budget(seconds=seconds, table_bytes=int(memory * 1e9))
-    line = line | {"engine": engine, "asked": seconds, "version": icgi.__version__}
+    line = line | {"engine": engine, "asked": seconds, "version": icgi.__version__, "day": TODAY}
     began, cpu = clock.now(), time.process_time()
     try:
         found = icgi.marginals(model, evidence, engine, budget, seed=seed)
@@ -178,15 +188,23 @@ def padded(rows: list, model: icgi.FactorGraph) -> np.ndarray:
     return full
 
 
+def answered(task: str, options: argparse.Namespace) -> set[tuple[str, str]]:
+    """Instances and engines that need not be asked: of `--again` those since the day it names."""
+    since = options.again or ""
+    return {(x["name"], x["engine"]) for x in lines()
+            if x["task"] == task and x.get("day", "") >= since}  # fmt: skip
+
+
 def score(options: argparse.Namespace) -> None:
-    known = {(x["name"], x["engine"]) for x in lines() if x["task"] == "score"}
+    known = answered("score", options)
+    solved = {x["name"] for x in lines() if x["task"] == "score" and x["status"] == "exact"}
     for each in collection():
         if not each.has_reference or options.family not in each.family:
             continue
         model, evidence = each.model(), dict(each.evidence())
         free = np.setdiff1d(np.arange(model.n_variables), list(evidence))
         truth = padded(each.reference() or [], model)[free]
-        exact = False
+        exact = each.name in solved and (each.name, "auto") in known
         for engine in ("auto", *SINGLE):
             if (each.name, engine) in known or (engine != "auto" and exact):
                 continue
@@ -202,11 +220,17 @@ def score(options: argparse.Namespace) -> None:
 
 
 def answers(options: argparse.Namespace) -> None:
-    known = {x["name"] for x in lines() if x["task"] == "answers"}
+    known = answered("answers", options)
+    scored = {x["name"]: x for x in lines() if x["task"] == "score" and x["engine"] == "auto"
+              and (x["name"], "auto") in answered("score", options)
+              and x["asked"] == options.seconds}  # fmt: skip
     for each in collection():
-        if each.name in known or options.family not in each.family:
+        if (each.name, "auto") in known or options.family not in each.family:
             continue
         head = {"task": "answers", "name": each.name, "family": each.family}
+        if each.name in scored:  # the same question
+            keep(scored[each.name] | head)
+            continue
         line = answer(
             head, each.model(), dict(each.evidence()), "auto", options.seconds, options.memory
         )
@@ -241,29 +265,38 @@ def references(options: argparse.Namespace) -> None:
             keep(line | {"load": round(os.getloadavg()[0], 1)})
 
 
+def has_reference(name: str) -> bool:
+    """Whether there is anything to compare answers with."""
+    if name in SOLVED or hard_references.kept(name) is not None:
+        return True
+    return any(study(name, what).is_file() for what in ("torus", "pt-102"))
+
+
 def reference(name: str, load: Loaded) -> tuple[np.ndarray, dict]:
     """Marginals of the free variables, and what is known of them.
 
-    `apart`: of the two runs of `pt`; `methods_apart`: their mean and `pa`; `reference`: seconds of
-    a run, 0 where it is exact.
+    `apart`: of the two runs of `pt`, those of a device where there are any; `methods_apart`: their
+    mean and `pa`; `reference`: seconds of a run, 0 where it is exact.
     """
     model, evidence = load()
     free = np.setdiff1d(np.arange(model.n_variables), list(evidence))
     if name in SOLVED:
-        return icgi.marginals(model, evidence, "exact").probs[free], {
-            "apart": 0.0,
-            "reference": 0.0,
-        }
+        if not (path := study(name, "exact")).is_file():
+            np.save(path, icgi.marginals(model, evidence, "exact").probs[free])
+        return np.load(path), {"apart": 0.0, "reference": 0.0}
     runs = {path: np.load(path) for path in (study(name, f"{e}-{s}") for e, s in LONG)
             if path.is_file()}  # fmt: skip
     tempered = [probs for path, probs in runs.items() if "-pt-" in path.name]
     about: dict = {}
     mean = None
-    if len(tempered) > 1:
+    if (known := hard_references.kept(name)) is not None:
+        mean, about = known
+    elif len(tempered) > 1:
         mean = sum(tempered) / len(tempered)
         about["apart"] = float(mean_absolute_error(*tempered[:2]))
         long = [x for x in lines() if x["task"] == "reference" and x["name"] == name]
         about["reference"] = max(x["asked"] for x in long if x["engine"] == "pt")
+    if mean is not None:
         for probs in (p for path, p in runs.items() if "-pa-" in path.name):
             about["methods_apart"] = float(mean_absolute_error(probs, mean))
     if name == TORUS and (zero := study(name, "torus")).is_file():
@@ -315,15 +348,15 @@ def _improved(model: icgi.FactorGraph, x: np.ndarray) -> np.ndarray:
 
 
 def hard(options: argparse.Namespace) -> None:
-    known = {(x["name"], x["engine"], x["asked"]) for x in lines() if x["task"] == "hard"}
-    known = set() if options.again else known
+    since = options.again or ""
+    known = {(x["name"], x["engine"], x["asked"]) for x in lines()
+             if x["task"] == "hard" and x.get("day", "") >= since}  # fmt: skip
     if clock.BY_PROCESSOR:
         _one_processor()
     wanted = options.engines.split(",")
     for name, load in (HARD | SOLVED).items():
         if not any(part in name for part in options.only.split(",")):
             continue
-        truth, about = reference(name, load)
         model, evidence = load()
         for engine in wanted:
             asked = f"{engine}:exact=false" if engine == "auto" and name in SOLVED else engine
@@ -337,8 +370,27 @@ def hard(options: argparse.Namespace) -> None:
                 line |= {"engine": engine, "load": round(os.getloadavg()[0], 1)}
                 probs = line.pop("probs", None)
                 if probs is not None:
-                    line |= {"error": float(mean_absolute_error(probs, truth)), **about}
+                    np.save(study(name, _answer_of(line)), probs)
                 keep(line)
+    compared(options)
+
+
+def _answer_of(line: dict) -> str:
+    return f"hard-{line['engine']}-{line['asked']:g}"
+
+
+def compared(options: argparse.Namespace) -> None:
+    """Errors of the answers that are kept, by the references that there are now."""
+    for name, load in (HARD | SOLVED).items():
+        if not any(part in name for part in options.only.split(",")):
+            continue
+        here = [x for x in lines() if x["task"] == "hard" and x["name"] == name]
+        kept = [(x, path) for x in here if (path := study(name, _answer_of(x))).is_file()]
+        if not kept or not has_reference(name):
+            continue
+        truth, about = reference(name, load)
+        for line, path in kept:
+            keep(line | {"error": float(mean_absolute_error(np.load(path), truth)), **about})
 
 
 def core(options: argparse.Namespace) -> None:
@@ -462,8 +514,9 @@ def _goals(by: dict[str, list[dict]]) -> list[str]:
              _mean_score(by["score"]))]  # fmt: skip
     every = by["answers"]
     none = [x["name"] for x in every if x["status"] == "refused"]
-    asked = ", ".join(f"{s:g}" for s in sorted({x["asked"] for x in every}))
-    words = f"{len(none)} of {len(every)} (asked for an answer in {asked} s and 8 GB)"
+    asked = Counter(x["asked"] for x in every)
+    each = ", ".join(f"{asked[s]} in {s:g} s" for s in sorted(asked, reverse=True))
+    words = f"{len(none)} of {len(every)} (asked for an answer with 8 GB, {each})"
     rows.append(("instances without an answer", "0", words))
     for name in dict.fromkeys(x["name"] for x in by["core"]):
         auto, pt = _compared(by["core"], name)
@@ -520,18 +573,14 @@ def _methods(by: dict[str, list[dict]]) -> list[tuple[str, str, str]]:
 def _hard(found: list[dict], weights: list[dict]) -> list[str]:
     asked = sorted({x["asked"] for x in found})
     wall = [x for x in found if x.get("clock") != "processor"]
-    loads = [x["load"] for x in wall]
     out = [
         "Mean L1 error of a marginal against the mean of two runs of `pt` from different seeds "
         "(*reference*: the seconds of each), or against exact marginals (*exact*: `auto` and "
         "`ttve` with exact inference switched off; the torus by `python benchmarks/torus.py`). "
         "*apart*: mean L1 distance of the two runs, below which no error can be told. Then what "
         "the engine expects of itself (mean over variables of the largest standard error of a "
-        "state) and its status. Seconds are those of one processor; cells with † "
-        "are by the wall clock, with two processors at a load of "
-        f"{min(loads, default=0):.1f} to {max(loads, default=0):.1f}, where the median run had "
-        f"{_processor(wall):.2f} s of a processor for each of its seconds. "
-        "`python benchmarks/auto.py hard`.",
+        "state) and its status. Seconds are those of one processor"
+        f"{_by_the_wall(wall)}. `python benchmarks/auto.py hard`.",
         "",
         _credible(found),
         *_modes(weights),
@@ -552,6 +601,18 @@ def _hard(found: list[dict], weights: list[dict]) -> list[str]:
             cells = [_cell(row.get(s)) for s in asked]
             out.append(f"| {name} | {words} | `{engine}` | " + " | ".join(cells) + " |")
     return out
+
+
+def _by_the_wall(found: list[dict]) -> str:
+    """What the cells say that were made before the processor's clock was read."""
+    if not found:
+        return ""
+    loads = [x["load"] for x in found]
+    return (
+        "; cells with † are by the wall clock, with two processors at a load of "
+        f"{min(loads):.1f} to {max(loads):.1f}, where the median run had {_processor(found):.2f} s "
+        "of a processor for each of its seconds"
+    )
 
 
 def _credible(found: list[dict]) -> str:
@@ -706,7 +767,7 @@ def _overhead(found: list[dict]) -> list[str]:
 
 TASKS = {
     "score": score, "answers": answers, "references": references, "hard": hard, "core": core,
-    "overhead": overhead, "glasses": glasses, "modes": modes,
+    "overhead": overhead, "glasses": glasses, "modes": modes, "compared": compared,
 }  # fmt: skip
 
 
@@ -717,7 +778,10 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=8.0, help="gigabytes")
     parser.add_argument("--family", default="")
     parser.add_argument("--only", default="", help="parts of names, by commas")
-    parser.add_argument("--again", action="store_true", help="what is there already, too")
+    parser.add_argument(
+        "--again", nargs="?", const=TODAY, metavar="DAY",
+        help="what is there already, too; of score, answers and hard what is older than a day",
+    )  # fmt: skip
     parser.add_argument("--engines", default="auto,lbp,ttve,pt,pa")
     parser.add_argument("--reference", type=float, default=120.0, help="seconds of each run")
     options = parser.parse_args()

@@ -5,9 +5,9 @@
     python benchmarks/network_doubt.py --collect held-out.npz --held-out --seeds 4
     python benchmarks/network_doubt.py --report held-out.npz         lines and table
 
-With --pieces models are long strips and sparse graphs of hundreds of variables, which are answered
-in pieces; binary ones with cores so small that no piece is summed at once. Several files can be
-given to --fit and --report.
+With --pieces models are lattices, long strips and sparse graphs of hundreds of variables, and
+networks sum none of them whole, as if it were too wide: the time (--seconds) is such that they cut
+them into pieces. Several files can be given to --fit and --report.
 
 Any engine of networks can be named; the kind of its doubt is the name of its network (that of a
 file of weights too: icgi:weights=FILE), or `ensemble`. Models are drawn from eight families at β
@@ -20,6 +20,7 @@ width of the bands, the mean error.
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ from icgi.inference import Budget, Engine
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ising import potts_model
 from icgi.neural import doubt
+from icgi.neural.rest import ExactRest
 
 LINES = Path(__file__).parent / "results" / "network_doubt.jsonl"
 MODELS: dict[str, dict[str, int | float]] = {
@@ -57,8 +59,11 @@ PIECES: dict[str, Callable[[np.random.Generator, float], FactorGraph]] = {
     "factor, sparse": lambda rng, beta: FAMILIES["factor"].sample(
         rng, n=700, density=0.45, beta=beta
     ),
-    "csp, sparse": lambda rng, beta: FAMILIES["csp"].sample(rng, n=700, density=0.8, beta=beta),
+    "csp, sparse": lambda rng, beta: FAMILIES["csp"].sample(rng, n=700, density=0.35, beta=beta),
+    "lattice": lambda rng, beta: strip(rng, (18, 18), beta),
+    "potts, many states": lambda rng, beta: potts_strip(rng, (5, 12), 14, beta),
 }
+REAL = ("real: objectdetection", "real: linkage")  # answered in pieces in four seconds
 BETAS = (0.3, 1.0, 2.0, 3.0, 5.0)
 ENGINES = (
     "icgi", "icgi:orders=1", "icgi:paper", "gnn-bp", "bpnn", "direct-gnn", "ensemble",
@@ -92,6 +97,17 @@ def large_models(stream: int, seeds: int) -> Iterator[tuple[int, FactorGraph, Fl
                 yield f * len(BETAS) + b, model, exact
 
 
+def real_models(stream: int) -> Iterator[tuple[int, FactorGraph, FloatArray]]:
+    """Published models that are answered in pieces, of one half of `networks_real.py`."""
+    from networks_real import referenced, truth
+
+    for instance, development in referenced():
+        family = "real: " + instance.family.partition("-")[2]
+        if family in REAL and development == (stream == DEVELOPMENT):
+            group = len(MODELS) + len(PIECES) + REAL.index(family)
+            yield group * len(BETAS), instance.model(), truth(instance)
+
+
 def strip(rng: np.random.Generator, shape: tuple[int, ...], beta: float) -> FactorGraph:
     return spin_glass(rng, int(np.prod(shape)), lattice_edges(shape), beta, 0.3, "gaussian")
 
@@ -105,7 +121,7 @@ def potts_strip(
 
 
 def answers(
-    engine: Engine, model: FactorGraph
+    engine: Engine, model: FactorGraph, seconds: float = np.inf
 ) -> tuple[icgi.inference.Marginals, str, doubt.Signs] | None:
     """Answer of a network, the kind of its doubt and the signs; none where it is exact."""
     kept, named = [], []
@@ -121,7 +137,7 @@ def answers(
 
     doubt.stated, doubt.kind_of = watched, named_so
     try:
-        found = engine(model, Budget(), np.random.default_rng(0))
+        found = engine(model, Budget(seconds=seconds), np.random.default_rng(0))
     finally:
         doubt.stated, doubt.kind_of = stated, kind_of
     if not kept:
@@ -130,20 +146,34 @@ def answers(
     return found, named[-1] if named else kind, signs
 
 
+@contextmanager
+def nothing_summed_whole() -> Iterator[None]:
+    """Networks answer models that they would sum, which alone have exact references."""
+    split = ExactRest.split
+    ExactRest.split = lambda self, models, worth: ({}, list(range(len(models))))  # type: ignore
+    try:
+        yield
+    finally:
+        ExactRest.split = split  # type: ignore[method-assign]
+
+
 def collect(
-    engines: Sequence[str], stream: int, seeds: int, pieces: bool = False
+    engines: Sequence[str],
+    source: Iterator[tuple[int, FactorGraph, FloatArray]],
+    seconds: float = np.inf,
+    pieces: bool = False,
 ) -> Iterator[dict[str, FloatArray]]:
     """Rows for each kind of answer: signs, error, number of family and β, p, strength nearby.
 
     All that there are so far, after each model.
     """
-    source = large_models if pieces else models
     made = [parse_engine(text) for text in engines]
     rows: dict[str, list[FloatArray]] = {}
-    for group, model, exact in source(stream, seeds):
+    for group, model, exact in source:
         for engine in made:
             try:
-                given = answers(engine, model)
+                with nothing_summed_whole() if pieces else nullcontext():
+                    given = answers(engine, model, seconds)
             except UnsupportedModelError:
                 continue  # pairs or spins only: fitted on what the network takes
             if given is None:
@@ -195,8 +225,9 @@ def report(stored: Mapping[str, FloatArray]) -> list[dict]:
         width = np.minimum(p + half, 1.0) - np.maximum(p - half, 0.0)
         for g in np.unique(group).astype(int):
             own = group == g
-            line = {"kind": kind, "family": [*MODELS, *PIECES][g // len(BETAS)]}
-            line |= {"beta": BETAS[g % len(BETAS)], "pairs": int(own.sum())}
+            line = {"kind": kind, "family": [*MODELS, *PIECES, *REAL][g // len(BETAS)]}
+            real = line["family"] in REAL
+            line |= {"beta": None if real else BETAS[g % len(BETAS)], "pairs": int(own.sum())}
             line |= {"inside": round(float((error <= half + 1e-9)[own].mean()), 3)}
             line |= {"width": round(float(np.median(width[own])), 4)}
             lines.append(line | {"error": round(float(error[own].mean()), 4)})
@@ -208,7 +239,7 @@ def table(lines: list[dict]) -> str:
     head = ["answer", "family", "inside", *(f"β = {beta:g}" for beta in BETAS)]
     text = [" | ".join(["", *head, ""]).strip(), "|" + "---|" * len(head)]
     for kind in doubt.COEFFICIENTS:
-        for family in [*MODELS, *PIECES]:
+        for family in [*MODELS, *PIECES, *REAL]:
             own = [x for x in lines if (x["kind"], x["family"]) == (kind, family)]
             if own:
                 inside = sum(x["inside"] * x["pairs"] for x in own) / sum(x["pairs"] for x in own)
@@ -224,14 +255,18 @@ def main() -> None:
     for name in ("--fit", "--report"):
         parser.add_argument(name, metavar="FILE", nargs="+")
     parser.add_argument("--pieces", action="store_true", help="large models")
+    parser.add_argument("--real", action="store_true", help="published models instead")
     parser.add_argument("--held-out", action="store_true", help="other random streams")
     parser.add_argument("--engines", nargs="+", default=ENGINES, metavar="ENGINE")
     parser.add_argument("--seeds", type=int, default=4, help="models of each family and β")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="time of an answer")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.collect:
         stream = HELD_OUT if given.held_out else DEVELOPMENT
-        for found in collect(given.engines, stream, given.seeds, given.pieces):
+        source = large_models if given.pieces else models
+        asked = real_models(stream) if given.real else source(stream, given.seeds)
+        for found in collect(given.engines, asked, given.seconds, given.pieces):
             np.savez_compressed(given.collect, **found)
     if given.fit:
         for kind, rows in joined(given.fit).items():

@@ -19,6 +19,7 @@ import numpy as np
 import icgi
 from icgi import clock
 from icgi.data.collection import Instance, data_folder, instances
+from icgi.model.graph import FloatArray
 
 LINES = Path(__file__).parent / "results" / "networks_real.jsonl"
 ENGINES = ("icgi:fast", "lbp")
@@ -38,12 +39,19 @@ def referenced() -> list[tuple[Instance, bool]]:
     return found
 
 
+def truth(instance: Instance) -> FloatArray:
+    """Reference marginals, n k."""
+    rows = instance.reference() or []
+    exact = np.zeros((len(rows), max(map(len, rows), default=0)))
+    for i, row in enumerate(rows):
+        exact[i, : len(row)] = row
+    return exact
+
+
 def answer(instance: Instance, engine: str, seconds: float) -> dict:
     model, evidence = instance.model(), instance.evidence()
     hidden = np.setdiff1d(np.arange(model.n_variables), list(evidence))
-    exact = np.zeros((model.n_variables, model.max_states))
-    for i, row in enumerate(instance.reference() or []):
-        exact[i, : len(row)] = row
+    exact = truth(instance)
     began = clock.now()
     try:
         found = icgi.marginals(model, evidence, engine, icgi.Budget(seconds=seconds), seed=0)

@@ -38,8 +38,18 @@ from icgi.calibration.file import Calibration, read
 from icgi.calibration.groups import COUPLINGS, SIZES, Answered, Groups
 from icgi.calibration.identity import approximating
 from icgi.calibration.measure import MASSES, drawn_seconds, quantiles, rounded, route_of
-from icgi.calibration.scales import own_error
-from icgi.calibration.sets import COUNTS, FAMILIES_OF, OUTSIDE, Case, Known, cases, made
+from icgi.calibration.scales import TINY, own_error
+from icgi.calibration.sets import (
+    COUNTS,
+    FAMILIES_OF,
+    OUTSIDE,
+    Case,
+    Known,
+    cases,
+    count_of,
+    made,
+    most_of,
+)
 from icgi.conformal.bands import EXCEPTIONS, band_score
 from icgi.conformal.groups import conditional_quantile
 from icgi.conformal.metrics import (
@@ -61,6 +71,7 @@ RESULTS = ROOT / "results"
 SHIPPED = ROOT.parent / "src" / "icgi" / "calibration" / "shipped"
 ALPHAS = (0.05, 0.1, 0.2)
 OUTSIDE_COUNT, LARGER_COUNT = 24, 4  # models of each family outside the sets
+VISIBLE = 1e-4  # half-width of a band, below which four digits are right anyway
 ROUNDING = 2e-6  # of published references
 
 
@@ -104,29 +115,30 @@ def keep(path: Path) -> None:
     pack(RESULTS / f"calibrate-{path.stem}.jsonl", lines)
 
 
-def fresh(source: str, outside: int = OUTSIDE_COUNT) -> Iterable[Case]:
+def fresh(source: str, outside: int, calibrated: Iterable[str]) -> Iterable[Case]:
     """Calibrated families and others in turn, so that a stopped run has some of all; then real."""
-    every = list(cases(source, ("report",)))
+    known = {f.removeprefix("real: ") for f in calibrated if f.startswith("real: ")}
+    every = list(cases(source, ("report",), real=sorted(known)))
     real = [case for case in every if case.family.startswith("real")]
-    for k in range(max(COUNTS["report"], outside)):
-        if k < COUNTS["report"]:
-            yield from (made(family, "report", k) for family in FAMILIES_OF[source])
-            yield from real[k :: COUNTS["report"]]
+    for k in range(max(most_of(source, "report"), outside)):
+        yield from (made(f, "report", k) for f in FAMILIES_OF[source] if k < count_of(f, "report"))
+        yield from real[k :: COUNTS["report"]] if k < COUNTS["report"] else ()
         if k < outside:
             yield from (made(f, "report", k) for f in OUTSIDE if f != "larger" or k < LARGER_COUNT)
 
 
 def run(options: argparse.Namespace) -> None:
-    name = options.engine.replace(":", "-") + (BUSY if options.busy else "")
+    name = options.engine.replace(":", "-") + ("" if options.busy is None else BUSY)
     calibration, path = calibration_of(name), RESULTS / f"uncertainty-{name}.jsonl"
     lines = lines_of(path)
     have = {line["name"] for line in lines}
     budget, most = budget_of(calibration)
     engine = approximating(options.engine)
-    with path.open("a") as file, beside(options.busy):
-        for case in fresh(options.set, options.outside):
+    with path.open("a") as file, beside(options.busy or 0):
+        for case in fresh(options.set, options.outside, calibration.families):
             known = case.family in FAMILIES_OF[options.set]
-            if case.name in have or (options.inside and not known):
+            inside = known or case.family in calibration.families
+            if case.name in have or (options.inside and not inside):
                 continue
             if known and not options.first <= number(case) < (options.count or np.inf):
                 continue
@@ -201,7 +213,7 @@ def judged_answer(known: Known, answer: icgi.Answer, calibration: Calibration) -
     spoken = found if found.kind != "none" else guarantee(answer, calibration, anyway=True)
     line |= {"structure": spoken.structure, "features": rounded(spoken.features)}
     if spoken.scale is not None:
-        line["score"] = rounded([band_score(predicted, truth, spoken.scale[free])])[0]
+        line["score"] = rounded([band_score(predicted, truth, spoken.scale[free], least=TINY)])[0]
         line["law"] = quantiles(state_atoms(predicted, truth, SCORES[calibration.score]))
         line["rank of scale"] = rounded([rank_correlation(spoken.scale[free], gap)])[0]
     for alpha in ALPHAS:
@@ -337,11 +349,7 @@ def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
         x for x in lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]
         if x["role"] == "calibrate" and "bands" in x
     ]  # fmt: skip
-    least = 1e-9
-    scores = [
-        Atoms(np.log([max(x["error"][2], least) / max(x["error"][0], least)]), np.ones(1))
-        for x in calibration
-    ]
+    scores = [Atoms(np.log([known_ratio(x)]), np.ones(1)) for x in calibration]
     groups, members = dividing(made)
     filled = members.any(0)
     found: dict[bytes, float] = {}
@@ -351,14 +359,14 @@ def width_row(engine: str, lines: Sequence[dict], made: Calibration) -> str:
         if new.tobytes() not in found:
             q = conditional_quantile(scores, members[:, filled], new[filled], 0.1)
             found[new.tobytes()] = float(np.exp(q))
-        known.append(min(found[new.tobytes()] * line["error"][0], 1.0))
-    ratio = ours / np.maximum(known, least)
+        known.append(min(found[new.tobytes()] * known_scale(line), 1.0))
+    ratio = ours / np.array(known)
     rank = np.mean([x["rank of scale"] for x in chosen])
     own = np.mean([x["rank"] for x in chosen])
     return (
         f"| `{engine}` | {len(chosen)} | {np.median(ours):.2g} | {np.median(known):.2g} | "
         f"{np.median(ours) / np.median(known):.2f} | {np.median(ratio):.2f} | "
-        f"{typical(ratio):.2f} | {own:.2f} | {rank:.2f} |"
+        f"{typical(ratio):.2f} | {seen(ratio, known)} | {own:.2f} | {rank:.2f} |"
     )
 
 
@@ -457,7 +465,7 @@ def half_width_row(engine: str) -> str:
     """Half-widths at 90 % on the same halves, against scales that are the true mean errors."""
     name, parts = calibration_of(engine).scale, halves(engine)
     members, tested = half_members(engine, parts)
-    ratios = [max(x["error"][2], 1e-9) / max(x["error"][0], 1e-9) for x in parts[0]]
+    ratios = [known_ratio(x) for x in parts[0]]
     scores = [np.log([max(x["bands"][name], 1e-12) for x in parts[0]]), np.log(ratios)]
     found: dict[bytes, list[float]] = {}
     ours, known = [], []
@@ -472,29 +480,43 @@ def half_width_row(engine: str) -> str:
         q, best = found[new.tobytes()]
         if np.isfinite(q) and np.isfinite(best):
             ours.append(min(q * x["sigma"][name], 1.0))
-            known.append(min(best * x["error"][0], 1.0))
-    ratio = np.array(ours) / np.maximum(known, 1e-9)
+            known.append(min(best * known_scale(x), 1.0))
+    ratio = np.array(ours) / np.array(known)
     return (
         f"| `{engine}` | {len(ours)} | {np.median(ours):.2g} | {np.median(known):.2g} | "
         f"{np.median(ours) / np.median(known):.2f} | {np.median(ratio):.2f} | "
-        f"{typical(ratio):.2f} |"
+        f"{typical(ratio):.2f} | {seen(ratio, known)} |"
     )
 
 
 def typical(ratio: np.ndarray) -> float:
-    """Geometric mean; where answers are right, nothing below 1e-4 is told apart."""
-    return float(np.exp(np.mean(np.log(np.clip(ratio, 1e-4, 1e4)))))
+    """Geometric mean."""
+    return float(np.exp(np.mean(np.log(ratio))))
+
+
+def seen(ratio: np.ndarray, known: Sequence[float]) -> str:
+    """Median ratio of the answers whose bands of known scale can be seen in four digits."""
+    large = np.array(known) > VISIBLE
+    return f"{np.median(ratio[large]):.2f} ({large.sum()})" if large.any() else "–"
+
+
+def known_scale(line: dict) -> float:
+    """True mean error of an answer; as in scales and scores, none counts below TINY."""
+    return max(line["error"][0], TINY)
+
+
+def known_ratio(line: dict) -> float:
+    """Score of an answer's bands with this scale."""
+    return max(line["error"][2], TINY) / known_scale(line)
 
 
 def halves(engine: str) -> tuple[list[dict], list[dict]]:
     """Calibration models of a run, every second one of each family apart."""
-    place: dict[str, int] = defaultdict(int)
-    parts: tuple[list[dict], list[dict]] = ([], [])
-    for x in lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]:
-        if x["role"] == "calibrate" and "bands" in x:
-            parts[place[x["family"]] % 2].append(x)
-            place[x["family"]] += 1
-    return parts
+    lines = lines_of(RESULTS / f"calibrate-{calibrated_as(engine)}.jsonl")[1:]
+    used = [x for x in lines if x["role"] == "calibrate" and "bands" in x]
+    first = check.every_second([x["family"] for x in used], [x["name"] for x in used])
+    both = list(zip(used, first, strict=True))
+    return [x for x, one in both if one], [x for x, one in both if not one]
 
 
 def half_members(engine: str, parts: tuple[list[dict], list[dict]]) -> list[np.ndarray]:
@@ -564,7 +586,7 @@ HEADS = {
     ),
     "half widths": _head(
         "engine", "tested", "half-width", "with known scale", "ratio of medians", "median ratio",
-        "geometric mean",
+        "geometric mean", "median ratio above 10⁻⁴",
     ),
     "halves": _head(
         "engine", "family", "tested", "bands, 95 %", "sets, 95 %", "bands, 90 %", "sets, 90 %",
@@ -575,7 +597,8 @@ HEADS = {
     ),
     "width": _head(
         "engine", "fresh models", "half-width", "with known scale", "ratio of medians",
-        "median ratio", "geometric mean", "rank correlation, own error", "of the scale",
+        "median ratio", "geometric mean", "median ratio above 10⁻⁴", "rank correlation, own error",
+        "of the scale",
     ),
     "metrics": _head(
         "engine", "fresh models", "mean L1 error", "ECE, top", "ECE, classes", "size of 90 % sets",
@@ -630,8 +653,12 @@ def networks(options: argparse.Namespace) -> None:
         keep(path)
         calibration_of.cache_clear()
         (RESULTS / f"uncertainty-{name}.jsonl.xz").unlink(missing_ok=True)  # of other weights
-        run(argparse.Namespace(engine=engine, set=source, busy=0, inside=False, first=0, count=25,
-                               outside=OUTSIDE_COUNT))  # fmt: skip
+        run(
+            argparse.Namespace(
+                engine=engine, set=source, busy=None, inside=False, first=0, count=25,
+                outside=OUTSIDE_COUNT,
+            )
+        )  # fmt: skip
 
 
 def main() -> None:
@@ -642,7 +669,9 @@ def main() -> None:
     running = verbs.add_parser("run")
     running.add_argument("--engine", required=True)
     running.add_argument("--set", default="mixed")
-    running.add_argument("--busy", type=int, default=0, help="other programs to run beside")
+    running.add_argument(
+        "--busy", type=int, help="other programs to run beside; 0: the machine has its own"
+    )
     running.add_argument("--inside", action="store_true", help="only the calibrated families")
     running.add_argument(
         "--outside", type=int, default=OUTSIDE_COUNT, help="models of each family outside"

@@ -168,26 +168,37 @@ class Deadline:
         """Deadline after this part of the time that is left."""
         return self if math.isinf(self.at) else replace(self, at=now() + part * self.left)
 
-    @contextmanager
-    def flag(self) -> Iterator[NDArray[np.uint8]]:
-        """Array of one number that becomes 1 once the deadline has passed.
+    def flag(self) -> "_Flag":
+        """Within it, an array of one number that becomes 1 once the deadline has passed.
 
         Compiled code cannot ask the clock; it reads `stop[0]` in its outer loops instead. Another
         thread writes it, which works because kernels do not hold the interpreter's lock.
         """
-        stop = np.zeros(1, np.uint8)
-        number = next(_numbers)
+        return _Flag(self)
+
+
+class _Flag:
+    """A flag in use."""
+
+    __slots__ = ("_deadline", "_number")
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._number = next(_numbers)
+
+    def __enter__(self) -> NDArray[np.uint8]:
+        deadline, stop = self._deadline, np.zeros(1, np.uint8)
         with _changed:
-            _flags[number] = self, stop
-            if math.isfinite(self.at):
+            _flags[self._number] = deadline, stop
+            if deadline.at < math.inf:
                 _watch()
-        try:
-            if self.passed:
-                stop[0] = 1
-            yield stop
-        finally:
-            with _changed:
-                del _flags[number]
+        if deadline.passed:
+            stop[0] = 1
+        return stop
+
+    def __exit__(self, *_: object) -> None:
+        with _changed:
+            del _flags[self._number]
 
 
 def _watch() -> None:

@@ -16,8 +16,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,7 @@ def kernel(
     return compiled
 
 
-@contextlib.contextmanager
-def brief(steps: float) -> Iterator[None]:
+class brief:
     """Within it kernels that were never compiled are interpreted, if they have little to do.
 
     Parameters
@@ -72,14 +71,20 @@ def brief(steps: float) -> Iterator[None]:
     steps
         How often their innermost loops will run, about.
     """
-    if steps > MOST_STEPS or not _interpreting.allowed:
-        yield
-        return
-    token = _in_brief.set(max(_in_brief.get(), _YES))
-    try:
-        yield
-    finally:
-        _in_brief.reset(token)
+
+    __slots__ = ("_steps", "_token")  # a small answer enters a dozen of these
+
+    def __init__(self, steps: float) -> None:
+        self._steps = steps
+        self._token: Token[int] | None = None
+
+    def __enter__(self) -> None:
+        if self._steps <= MOST_STEPS and _interpreting.allowed:
+            self._token = _in_brief.set(max(_in_brief.get(), _YES))
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _in_brief.reset(self._token)
 
 
 def never_interpret() -> None:
@@ -107,8 +112,9 @@ class _Compiled(CPUDispatcher):  # type: ignore[misc]
 
 
 def _general(kind: Any) -> Any:
-    """Type of an argument without the value of a whole number."""
-    return kind.literal_type if isinstance(kind, types.IntegerLiteral) else kind
+    """Type of an argument without the value of a whole number, or of yes and no."""
+    constant = isinstance(kind, types.IntegerLiteral | types.BooleanLiteral)
+    return kind.literal_type if constant else kind
 
 
 class _Kernel(_Compiled):

@@ -13,11 +13,13 @@ import icgi
 from icgi import calibration
 from icgi.calibration import make
 from icgi.calibration.apply import calibrated, guarantee
+from icgi.calibration.check import every_second
 from icgi.calibration.file import Calibration, read, require_for, shipped, write
 from icgi.calibration.identity import approximating, identity, weights_digest
 from icgi.calibration.measure import drawn_seconds
-from icgi.calibration.sets import Case, Known, cases
+from icgi.calibration.sets import FEWEST_REAL, Case, Known, cases, published_name
 from icgi.calibration.sets import made as drawn
+from icgi.data.collection import data_folder
 from icgi.data.families import FAMILIES
 from icgi.data.jobs.processes import Processes
 from icgi.engines import parse_engine
@@ -407,3 +409,40 @@ def test_the_built_in_sets_have_the_roles_apart_and_know_the_truth() -> None:
     assert_allclose(known.probs, icgi.marginals(known.model, engine="jt").probs)
     with pytest.raises(IcgiError, match="neither a built-in calibration set"):
         next(iter(cases("nowhere", ("tune",))))
+
+
+@pytest.mark.skipif(data_folder() is None, reason="set ICGI_DATA to the published instances")
+def test_real_models_calibrate_as_published_and_newly_observed() -> None:
+    found = [
+        c for c in cases("mixed", ("tune", "calibrate"), real=("promedus",)) if "real" in c.family
+    ]
+    families = {c.family for c in found}
+    assert families == {"real: promedus"}
+    assert len(found) >= FEWEST_REAL
+    assert len({c.name for c in found}) == len(found)
+    met = {c.name for c in cases("mixed", ("report",)) if c.family in families}
+    assert {published_name(name) for name in met} == {published_name(c.name) for c in found}
+    assert not met & {c.name for c in found}
+    observed = next(c for c in found if published_name(c.name) != c.name)
+    known = observed.load()
+    assert_allclose(known.probs, icgi.marginals(known.model, known.evidence, "jt").probs, atol=1e-9)
+    assert known.evidence == observed.load().evidence  # the name draws it
+    share = len(known.evidence) / known.model.n_variables
+    assert 0.04 < share < 0.31
+
+
+def test_families_of_real_models_that_do_not_exist_are_named() -> None:
+    with pytest.raises(IcgiError, match="no real models 'faces'"):
+        next(iter(cases("mixed", ("calibrate",), real=("faces",))))
+
+
+def test_halves_keep_a_published_model_and_its_observed_ones_together() -> None:
+    names = ["a", "b", "c", "a-observed-calibrate-0", "b-observed-calibrate-0", "d"]
+    first = every_second(["real: x"] * 6, names)
+    assert first.tolist() == [True, False, True, True, False, False]
+    assert every_second(["u", "v", "u", "v"], ["p", "q", "r", "s"]).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -100,6 +100,20 @@ def test_marginals_show_set_band_and_what_is_promised(run, grid) -> None:
         assert part in output
 
 
+def test_wide_calibrated_bands_are_marked_whatever_the_engine_says_of_itself(run) -> None:
+    make("er", "er.uai", n=22, p=0.25, beta=2.0)  # `lbp` has no error of its own
+    lines = run("marginals", "er.uai", "--engine", "lbp", "--top", 0).stdout.splitlines()
+    rows = [line for line in lines if " – " in line]
+    wide = []
+    for row in rows:
+        low, high = (float(x) for x in row.removesuffix(" ?").split("}")[-1].split("–"))
+        assert row.endswith(" ?") == ((high - low) / 2 > 1.645 * 0.05)
+        wide += [row] * row.endswith(" ?")
+    assert wide
+    said = next(line for line in lines if line.startswith("?: "))
+    assert said == f"?: {len(wide)} variables have a band wider than ±0.082; it says little"
+
+
 def test_marginals_say_when_nothing_is_promised(run) -> None:
     make("grid", "cold.uai", rows=5, columns=5, beta=9.0)
     output = run("marginals", "cold.uai", "--engine", "lbp").stdout

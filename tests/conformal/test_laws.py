@@ -176,6 +176,13 @@ def test_the_error_of_a_reference_widens_the_score() -> None:
     assert_allclose([plain, noisy], [1.0, 2.0])
 
 
+def test_errors_that_do_not_count_are_not_told_apart() -> None:
+    truth, scale = np.full((10, 2), 0.5), np.full(10, 1e-3)
+    scores = [band_score(truth + off, truth, scale, least=1e-6) for off in (0.0, 1e-12, 1e-7)]
+    assert scores == [1e-3] * 3
+    assert band_score(truth + 1e-5, truth, scale, least=1e-6) == pytest.approx(1e-2)
+
+
 def test_bands_stay_within_probabilities() -> None:
     low, high = bands(np.array([[0.02, 0.98]]), np.array([0.1]), 3.0)
     assert low.min() >= 0

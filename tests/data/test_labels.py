@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -49,6 +50,17 @@ def test_sampling_elsewhere_states_its_error() -> None:
     assert found.std_error.max() <= 0.02
     assert (np.abs(found.probs - exact.probs) < 5 * found.std_error + 0.005).all()
     assert "tap_converged" in found.checks, "SK is cross-checked with TAP"
+
+
+def test_a_number_of_sweeps_decides_alone_whatever_time_there_is() -> None:
+    model = FAMILIES["sk"].sample(np.random.default_rng(1), n=12, beta=1.0, h=0.3)
+    settings = Labelling(log2_table=2.0, seconds=1e-3, std_error=1e-9, sweeps=400)
+    found = label(model, settings, np.random.default_rng(0))
+    patient = label(model, replace(settings, seconds=600.0), np.random.default_rng(0))
+    assert_array_equal(found.probs, patient.probs)
+    exact = zoo.run(JunctionTree(), model)
+    assert found.std_error is not None
+    assert (np.abs(found.probs - exact.probs) < 5 * found.std_error + 0.005).all()
 
 
 def test_planar_models_without_field_get_their_log_z() -> None:

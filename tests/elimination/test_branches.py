@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -7,7 +9,7 @@ from icgi.clock import Deadline
 from icgi.data.families import FAMILIES
 from icgi.elimination.attempts import UNUSABLE_SPREAD
 from icgi.elimination.branches import Leaf, branch, combined, strength
-from icgi.elimination.engine import _BRANCH_TARGET, TensorTrainElimination
+from icgi.elimination.engine import _BRANCH_TARGET, TensorTrainElimination, _Limits
 from icgi.elimination.potentials import potentials
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Marginals, Status, infer
@@ -55,6 +57,18 @@ def test_an_unusable_leaf_may_weigh_more_than_it_says() -> None:
     assert combined([known, leaf(1, 1.0, 0.0, 2.0)]).status is Status.DIVERGED
     assert combined([known, leaf(1, 1.0, 0.1, 0.06)]).status is Status.DIVERGED
     assert combined([leaf(0, 3.0, 0.0, 0.06), leaf(1, 3.0, 0.0, 0.06)]).status is Status.DIVERGED
+
+
+def test_a_tree_of_one_leaf_is_no_second_opinion() -> None:
+    """A root whose samples contradict it does not state less because its spread is small."""
+    probs, error = np.full((2, 2), 0.5), np.full((2, 2), 0.005)
+    stats = {"spread": 1e-4, "change": 0.01, "negative": 0.0}
+    root = Marginals(probs, Status.DIVERGED, 3.0, std_error=error, stats=stats)
+    engine = TensorTrainElimination()
+    found = engine._mixture(root, [Leaf({}, root)], _Limits(Deadline()))
+    assert found.std_error is error
+    rough = replace(root, std_error=10 * error)
+    assert engine._mixture(rough, [Leaf({}, rough)], _Limits(Deadline())) is rough
 
 
 def test_the_leaf_that_may_weigh_most_is_split_first() -> None:

@@ -92,3 +92,41 @@ def test_answers_without_time_are_valid_and_as_good_as_what_single_factors_say()
     assert found.status is Status.BUDGET_SPENT
     assert_allclose(found.probs[0], [0.9, 0.1])
     assert found.std_error is not None
+
+
+def network(seed: int, n: int = 40) -> FactorGraph:
+    """A Bayesian network: every variable given up to three of the eight before it."""
+    rng = np.random.default_rng(seed)
+    cards = rng.integers(2, 5, n)
+    scopes, tables = [], []
+    for i in range(n):
+        before = np.arange(max(0, i - 8), i)
+        parents = rng.choice(before, min(len(before), int(rng.integers(1, 4))), replace=False)
+        shape = tuple(cards[parents].tolist())
+        tables.append(np.log(rng.dirichlet(np.full(cards[i], 0.5), size=shape)))
+        scopes.append((*map(int, parents), i))
+    return FactorGraph(cards, tuple(scopes), tuple(tables))
+
+
+def test_bands_of_barren_variables_hold_though_log_z_says_nothing_of_them() -> None:
+    """Log Z of a network without evidence is right however much is cut off."""
+    held, size = [], []
+    for seed in range(4):
+        model = network(seed)
+        found = zoo.run(TensorTrainElimination(rank=8, max_rank=8, exact_entries=0), model)
+        assert found.std_error is not None
+        assert found.stats["barren"] == model.n_variables - 1  # the last one has no parents left
+        gap = np.abs(found.probs - zoo.run(JunctionTree(), model).probs)
+        inside = found.std_error > 0
+        held.append((gap <= 1.645 * found.std_error)[inside].mean())
+        size.append(gap.max(1).mean() / found.std_error.max(1).mean())
+    assert np.mean(held) > 0.87  # 0.81 where the spread of log Z is believed
+    assert max(size) < 1.8  # 2.2
+
+
+def test_a_spread_counts_for_barren_variables_as_far_as_it_is_usual_for_what_was_cut() -> None:
+    barren = np.array([True, False, False])
+    told = standard_errors(Signals("train", HALF, 1e-9, {}, cut=0.1, barren=barren))
+    usual = standard_errors(Signals("train", HALF, 4e-3))
+    assert_allclose(told[0], usual[0])
+    assert_allclose(told[1:], standard_errors(Signals("train", HALF, 1e-9))[1:])

@@ -239,3 +239,21 @@ def test_trains_leave_time_for_the_way_back(monkeypatch: pytest.MonkeyPatch) -> 
     budget = Budget(seconds=1000.0)
     train(8)(zoo.MODELS["grid-3x3"], budget, np.random.default_rng(0))
     assert ends["joints"] - ends["trains"] > 90.0
+
+
+def test_a_variable_that_moves_further_than_its_neighbours_errs_by_more_than_they_do() -> None:
+    """Their joint marginal may be wrong where their own are not."""
+    chain = zoo.random_model(np.random.default_rng(2), [2, 2, 2, 2], [(0, 1), (1, 2), (2, 3)])
+    reduced = pre_eliminate(chain, 2)
+    gone = np.setdiff1d(np.arange(4), reduced.kept)
+    probs = np.full((4, 2), 0.5)
+    errors = np.full((len(reduced.kept), 2), 1e-4)
+    rough = probs.copy()
+    rough[reduced.kept, 0] += 1e-3
+    rough[reduced.kept, 1] -= 1e-3
+    still = reduced.restore_errors(errors, probs, rough)
+    assert_allclose(still, reduced.restore_errors(errors, probs))
+    rough[gone[0]] += [0.2, -0.2]
+    moved = reduced.restore_errors(errors, probs, rough)
+    assert (moved[gone[0]] > 0.19).all()
+    assert_allclose(moved[reduced.kept], still[reduced.kept])

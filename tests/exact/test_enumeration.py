@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 import zoo
 from icgi.errors import EvidenceError, UnsupportedModelError
 from icgi.exact.enumeration import Enumerate
+from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
 
 
@@ -34,6 +35,12 @@ def test_refuses_large_models() -> None:
     model = FactorGraph(np.full(23, 2), (), ())
     with pytest.raises(UnsupportedModelError, match="use jt"):
         zoo.run(Enumerate(), model)
+
+
+def test_refuses_more_configurations_than_there_are_numbers() -> None:
+    """2^2000 of them: a refusal without a warning of numpy's."""
+    with pytest.raises(UnsupportedModelError, match="inf configurations"):
+        Enumerate()(FactorGraph(np.full(2000, 2), (), ()), Budget(), np.random.default_rng(0))
 
 
 def test_zero_everywhere_is_an_error() -> None:

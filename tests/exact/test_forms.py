@@ -1,5 +1,7 @@
 """Every form of a model gives the same answer, and the cheapest is taken."""
 
+from time import process_time
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -14,10 +16,14 @@ from icgi.exact import forms as module
 from icgi.exact.enumeration import Enumerate
 from icgi.exact.forecast import forecast
 from icgi.exact.forms import forms
-from icgi.inference import Budget, Status, infer
+from icgi.inference import Budget, Status, ask, infer
 from icgi.model.condition import condition
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import find_order
+from icgi.model.structure.collapse import collapse
+from icgi.model.structure.count import count_classes
+from icgi.model.structure.merge import merge_copies
+from icgi.model.structure.split import split_products
 from icgi.portfolio.exact import Exact
 
 BUDGET = Budget()
@@ -175,3 +181,51 @@ def test_many_structured_models_agree_with_enumeration(monkeypatch) -> None:
         monkeypatch.setattr(module, gate, -1.0)
     for seed in range(90, 5000):
         check_forms(seed)
+
+
+def test_looking_for_structure_hears_the_deadline() -> None:
+    """One large table: every search ends within a look at the clock or two, not after all of it."""
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=[2] * 21)
+    table[rng.random(table.shape) < 0.01] = -np.inf
+    model = FactorGraph(np.full(21, 2), (tuple(range(21)),), (table,))
+    searches = {
+        "count": lambda d: count_classes(model, d),
+        "split": lambda d: split_products(model, d),
+        "merge": lambda d: merge_copies(model, d),
+        "collapse": lambda d: collapse(model, deadline=d),
+    }
+    for search in searches.values():
+        search(Deadline())  # compiled
+    for name, search in searches.items():
+        began = process_time()
+        search(Deadline.after(0.0))
+        assert process_time() - began < 0.15, name
+
+
+def test_structure_of_a_large_table_costs_less_than_the_table() -> None:
+    """Colours of 2^21 entries would take a second, the junction tree a tenth of one."""
+    rng = np.random.default_rng(0)
+    model = FactorGraph(np.full(21, 2), (tuple(range(21)),), (rng.normal(size=[2] * 21),))
+    module.best_forecast(model, BUDGET, rng)  # compiled
+    began = process_time()
+    ahead = module.best_forecast(model, BUDGET, rng)
+    assert ahead.plain is None
+    assert process_time() - began < 2.0 * ahead.seconds + 0.2
+    assert module.counting_seconds(model) > module.COUNTING_SHARE * ahead.seconds
+
+
+def test_structure_and_numbers_far_from_one() -> None:
+    """A form is found before numbers are shifted, and answers afterwards; log Z is right."""
+    rng = np.random.default_rng(2)
+    cards, factors, ends = structured.chain_network(rng, "or", 80, 10, 30)
+    model, seen, _ = structured.hide(rng, cards, factors, {y: 1 for y in ends})
+    far = FactorGraph(model.cards, (*model.scopes, ()), (*model.log_tables, np.array(3e6)))
+    found = {}
+    for name, asked in (("near", model), ("far", far)):
+        question = condition(asked, seen)
+        ahead = Exact().forecast(question.model, BUDGET, np.random.default_rng(0))
+        assert ahead.forms
+        found[name] = ask(question, Exact().along(ahead), BUDGET, np.random.default_rng(0))
+    assert_allclose(found["far"].log_z, found["near"].log_z + 3e6, rtol=1e-15, atol=1e-8)
+    assert_allclose(found["far"].probs, found["near"].probs, atol=1e-9)

@@ -308,7 +308,7 @@ def test_readable_bytes() -> None:
 
 def test_time_that_ends_on_the_way_is_a_refusal_too() -> None:
     """A forecast that is far too low: the passes stop when the time is over."""
-    model = grid(12, 20, seed=0)
+    model = grid(18, 20, seed=0)
     ahead = replace(forecast(model, Budget(), np.random.default_rng(0)), seconds=0.0)
     began = time.perf_counter()
     with pytest.raises(BudgetError, match="the forecast was"):

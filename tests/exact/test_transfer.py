@@ -28,7 +28,7 @@ def torus(rows: int, columns: int, strength: float, seed: int = 0, field: float 
 
 
 def answered(model: FactorGraph, **limits: float):
-    return by_transfer(model, Budget(**limits), np.random.default_rng(1))
+    return by_transfer(model, as_ising(model), Budget(**limits), np.random.default_rng(1))
 
 
 @pytest.mark.parametrize("strength", [0.3, 1.0, 5.0])

@@ -7,7 +7,14 @@ from numpy.testing import assert_array_equal
 
 import zoo
 from icgi.errors import ModelFormatError
-from icgi.model.graph import FactorGraph, assembled, log_of, state_names, variable_name
+from icgi.model.graph import (
+    FactorGraph,
+    assembled,
+    factor_of,
+    log_of,
+    state_names,
+    variable_name,
+)
 from icgi.model.wiring import unwire, wiring
 
 
@@ -140,3 +147,17 @@ def test_scopes_and_tables_of_flat_arrays_come_when_asked_for() -> None:
     assert not made.log_tables[0].flags.writeable
     with pytest.raises(AttributeError, match="no attribute 'tables'"):
         _ = made.tables  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", zoo.MODELS)
+def test_flat_arrays_tell_of_factors_what_the_factors_do(name: str) -> None:
+    model = zoo.MODELS[name]
+    flat = unwire(wiring(model))
+    for each in (model, flat):
+        assert each.arity.tolist() == [len(scope) for scope in model.scopes]
+        assert each.touched.tolist() == [i for scope in model.scopes for i in scope]
+    flat = unwire(wiring(model))
+    for f, (scope, table) in enumerate(zip(model.scopes, model.log_tables, strict=True)):
+        assert factor_of(flat, f)[0] == scope
+        assert_array_equal(factor_of(flat, f)[1], table)
+    assert "scopes" not in flat.__dict__  # nothing was made for all of them

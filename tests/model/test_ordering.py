@@ -270,7 +270,7 @@ def test_unknown_heuristic() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [grid(14, 14), pairwise(nx.gnp_random_graph(80, 0.06, seed=1), 3)],
+    [grid(16, 16), pairwise(nx.gnp_random_graph(80, 0.06, seed=1), 3)],
     ids=["grid", "random"],
 )
 def test_the_same_seed_gives_the_same_order(model: FactorGraph) -> None:
@@ -305,7 +305,7 @@ def test_no_restarts_means_no_randomness() -> None:
 
 
 def test_hopeless_models_are_ordered_greedily_and_others_searched_as_ever() -> None:
-    model = grid(14, 14)
+    model = grid(16, 16)
     greedy = find_order(model, np.random.default_rng(5), restarts=0)
     searched = find_order(model, np.random.default_rng(5), math.inf, 3000)
     assert searched.heuristic == "search"

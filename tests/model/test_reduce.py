@@ -1,3 +1,4 @@
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -129,3 +130,17 @@ def test_factors_without_free_variables_add_up_to_one_constant() -> None:
     assert_array_equal(reduced.log_tables[0], tables[4][0])
     expected = tables[0][1, 2] + (tables[1][2] + tables[2][2, 0] + tables[3][1])
     assert_allclose(reduced.log_tables[1], expected, rtol=1e-15)
+
+
+def test_parts_of_many_variables_are_those_of_their_graph() -> None:
+    rng = np.random.default_rng(5)
+    for factors in (10, 30, 60):
+        scopes = [tuple(rng.choice(60, rng.integers(0, 4), replace=False).tolist())
+                  for _ in range(factors)]  # fmt: skip
+        tables = tuple(rng.normal(size=(2,) * len(scope)) for scope in scopes)
+        model = FactorGraph(np.full(60, 2), tuple(scopes), tables)
+        graph = nx.Graph()
+        graph.add_nodes_from(range(60))
+        graph.add_edges_from((scope[0], i) for scope in scopes for i in scope[1:])
+        found = {tuple(part.variables.tolist()) for part in components(model)}
+        assert found == {tuple(sorted(part)) for part in nx.connected_components(graph)}

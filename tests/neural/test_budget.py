@@ -129,12 +129,25 @@ def test_beliefs_are_shown_where_the_network_is_in_a_less_likely_mode(
     assert np.abs(found.probs - run(model, "lbp").probs).max() < 1e-4
 
 
+def test_on_a_crowded_model_beliefs_at_rest_are_shown_where_they_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = lattice(5, beta=0.3)
+    network, truth = run(model, "icgi:paper"), run(model, "lbp").probs
+    for lost, apart, fallback in ((0.0, -1.0, False), (200.0, 1.0, False), (200.0, -1.0, True)):
+        monkeypatch.setattr(gate, "APART_CROWDED", apart)
+        found = gate.checked(model, network, Deadline(), lost)
+        assert ("fallback" in found.stats) is fallback
+    assert "crowded" in found.note
+    assert np.abs(found.probs - truth).max() < 1e-4
+
+
 def test_what_would_take_longer_than_there_is_goes_to_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, seconds = lattice(14, beta=0.3), 3600.0
     assert "patches" not in run(model, "icgi:paper", seconds=seconds).stats
-    monkeypatch.setattr(network_engine, "WHOLE_SECONDS", 1.0)
+    monkeypatch.setattr(network_engine, "PER_PAIR", 1.0)
     found = run(model, "icgi:paper", seconds=seconds)
     assert found.stats["patches"] > 1
     assert np.abs(found.probs - run(model, "jt").probs).max() < 0.01

@@ -129,8 +129,8 @@ def test_answers_in_a_worse_mode_are_not_believed() -> None:
 
 def test_seconds_are_kept_and_what_was_not_answered_is_belief_propagation() -> None:
     rng = np.random.default_rng(5)
-    scopes = [(i, j) for i in range(400) for j in range(i + 1, min(i + 4, 400))]
-    model = zoo.random_model(rng, [6] * 400, scopes, scale=0.5)
+    scopes = [(i, j) for i in range(1500) for j in range(i + 1, min(i + 4, 1500))]
+    model = zoo.random_model(rng, [6] * 1500, scopes, scale=0.5)
     icgi.marginals(tree(0, 5, 3), engine="icgi")  # compiles
     began = time.perf_counter()
     found = icgi.marginals(model, engine="icgi:rest=sum", budget=icgi.Budget(seconds=1.0))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import ising
 import numpy as np
+import pytest
 import torch
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
@@ -34,6 +35,19 @@ def test_projection_averages_over_correlated_spins() -> None:
     x = [torch.as_tensor(v)[None] for v in (row, means, r - np.eye(5))]
     _, coupling = project(x[0], torch.tensor([field]).double(), x[1], torch.ones(1, 5), x[2])
     assert_allclose(coupling[0, j, k], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 3.0])  # the last is too strong for exponentials
+def test_many_pairs_are_projected_as_few_are(scale: float) -> None:
+    rng = np.random.default_rng(3)
+    row = torch.as_tensor(rng.normal(0, scale, (2, 60)))
+    means = torch.as_tensor(rng.uniform(-0.9, 0.9, (2, 60)))
+    r = torch.as_tensor(rng.uniform(-0.01, 0.01, (2, 60, 60)))
+    given = (row, torch.tensor([0.3, -1.0]).double(), means, torch.ones(2, 60), r + r.mT)
+    with torch.no_grad():
+        many = project(*given)
+    for found, expected in zip(many, project(*given), strict=True):
+        assert_allclose(found, expected, atol=1e-10)
 
 
 def test_no_correlation_is_independence() -> None:

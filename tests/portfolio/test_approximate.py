@@ -171,3 +171,38 @@ def test_one_processor_is_elimination_s_for_a_moment(cores: int, monkeypatch) ->
     routes = watched(monkeypatch, 0.01, cores, policy)
     waited = routes["lbp"].began - routes["ttve"].began
     assert (waited > 0.3) is (cores == 1)
+
+
+@pytest.mark.parametrize(("long", "times"), [(20.0, 2), (4.0, 1)])
+def test_tempering_that_burns_in_for_too_long_begins_anew_to_confirm(
+    long: float, times: int, monkeypatch
+) -> None:
+    """Told of all the time it would burn in for a quarter of it; where it has, it goes on."""
+
+    class Silent(Watch):
+        given: list[float] = []  # noqa: RUF012
+
+        def answers(self, model, budget, rng):
+            Silent.given.append(budget.seconds)
+            deadline = budget.deadline()
+            while not deadline.passed:
+                time.sleep(0.01)
+            yield self.first
+
+    class Slow(Watch):
+        def answers(self, model, budget, rng):
+            time.sleep(2.0)
+            yield self.first
+
+    made = {"lbp": Watch(answer(0.5)), "ttve": Slow(answer(1e-4, Status.CONVERGED))}
+    made["pt"] = Silent(answer(0.02))
+    routes = {name: (lambda each=each: each) for name, each in made.items()}
+    monkeypatch.setattr(approximate, "ROUTES", routes)
+    monkeypatch.setattr(approximate, "_cores", lambda: 2)
+    Silent.given.clear()
+    policy = Policy(confirm=0.5, anew=0.3)
+    *_, last = approximations(PLANE, Budget(), Deadline.after(long), RNG(0), policy)
+    assert {route.name for route in last.routes} == set(made)
+    assert len(Silent.given) == times
+    assert Silent.given[0] > 0.8 * long
+    assert times == 1 or 0.3 < Silent.given[1] < 1.2

@@ -12,6 +12,7 @@ import zoo
 from icgi.errors import IcgiError
 from icgi.report.compare import comparison
 from icgi.report.html import page
+from icgi.report.reliability import coverage
 from icgi.report.saved import read_answer
 from icgi.web.payload import answer_facts
 
@@ -136,3 +137,13 @@ def test_soft_evidence_is_shown_and_other_questions_are_not_compared_in_silence(
     other = read_answer(tmp_path / "1.json")
     other["model"]["sha256"] = "0"
     assert "models of other numbers" in comparison(plain, other, ("plain", "other"))
+
+
+def test_promised_and_kept_is_drawn_from_the_least_number_on() -> None:
+    drawn = coverage((0.8, 0.9, 0.95), (0.74, 0.93, -1.0), (0.8, 0.92, 0.96))
+    assert ">0.7</text>" in drawn
+    dots = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)
+    assert len(dots) == 5  # what has no threshold is left out
+    assert all(30 <= float(x) <= 250 and 10 <= float(y) <= 230 for x, y in dots)
+    below = [float(x) - 30 + float(y) - 10 < 219 for x, y in dots]
+    assert below == [False, True, False, True, True]  # above the diagonal where it was kept

@@ -226,3 +226,15 @@ def test_reach_of_wide_ranges_is_not_lost_to_rounding() -> None:
     found = conditional_range(first, high, low)
     assert found[0] > 0.99
     assert found[1] > 0.99
+
+
+def test_large_tables_are_read_for_bounds_only_while_that_is_soon_done() -> None:
+    """A dozen of 2^20 entries would take seconds; what is not read may do anything."""
+    rng = np.random.default_rng(0)
+    small = [((i, i + 1), rng.normal(size=(2, 2))) for i in range(17, 30)]
+    few = [(tuple(range(17)), rng.normal(size=[2] * 17))]
+    many = [(tuple(range(k, k + 18)), rng.normal(size=[2] * 18)) for k in range(6)]
+    for factors, most in ((small + few, 2**20), (small + few + many, 2**18 - 1)):
+        scopes, values = zip(*factors, strict=True)
+        made = tables.tables(FactorGraph(np.full(31, 2), scopes, values), list(values))
+        assert tables._readable(made) == most

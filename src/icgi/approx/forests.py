@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from icgi.kernels import kernel
-from icgi.model.graph import FactorGraph, FloatArray, IntArray, starts
+from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.ordering import greedy_order
 
 Scope = tuple[int, ...]
@@ -60,16 +60,9 @@ def order_of(
 
     None where its largest clique has more than 2^most entries.
     """
-    graph = Graph(len(cards), cards, Scopes(starts(arity), flat))
+    graph = Graph(len(cards), cards, arity, flat)
     found = greedy_order(cast(FactorGraph, graph), "min-fill")
     return found.variables if found.log2_table <= most + TOLERANCE else None
-
-
-class Scopes(NamedTuple):
-    """Scopes in a row, where each begins."""
-
-    scope_start: IntArray
-    scope: IntArray
 
 
 class Graph(NamedTuple):
@@ -77,7 +70,8 @@ class Graph(NamedTuple):
 
     n_variables: int
     cards: IntArray
-    flat: Scopes
+    arity: IntArray
+    touched: IntArray
 
 
 def clique_tree(

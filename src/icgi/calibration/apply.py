@@ -144,12 +144,12 @@ class Guarantee:
         if self.kind == "weighted":
             assert made.toward is not None
             return sentences.WEIGHTED.format(
-                target=made.toward.name, count=len(made), budget=made.made_with(),
+                target=made.toward.name, count=len(made), how=made.answered_how(),
                 effective=self._support(made).effective, auc=made.toward.auc,
             )  # fmt: skip
         own = sum(s == self.structure for s in made.structures)
         return sentences.GROUPS.format(
-            count=len(made), budget=made.made_with(), own=own, structure=self.structure,
+            count=len(made), how=made.answered_how(), own=own, structure=self.structure,
             ranges=in_words(self.features),
         )  # fmt: skip
 

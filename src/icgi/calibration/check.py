@@ -1,7 +1,8 @@
 """Was the promise kept among the calibration models themselves? Half of them against the others.
 
 Thresholds come from every second model of a family and are tested on the rest, so that no model has
-a part in its own threshold. With half of the models thresholds are a little wider than in use.
+a part in its own threshold; a published model and the same one observed stay together. With half of
+the models thresholds are a little wider than in use.
 """
 
 from collections import defaultdict
@@ -14,6 +15,7 @@ import numpy as np
 from icgi.calibration.apply import atoms, group_thresholds, groups_of
 from icgi.calibration.file import Calibration
 from icgi.calibration.measure import MASSES
+from icgi.calibration.sets import published_name
 from icgi.model.graph import BoolArray, FloatArray
 
 LEVELS = (0.8, 0.9, 0.95)
@@ -25,9 +27,9 @@ mass within sets, counted by the kept quantiles of its law, from below; families
 threshold at a level have −1."""
 
 
-def checked(made: Calibration) -> Kept:
-    """What thresholds from half of the models are worth on the other half."""
-    first = _every_second(made.families)
+def checked(made: Calibration, names: Sequence[str]) -> Kept:
+    """What thresholds from half of the models (k, by name) are worth on the other half."""
+    first = every_second(made.families, names)
     fit, test = _part(made, first), _part(made, ~first)
     if not len(fit) or not len(test):
         return {}
@@ -79,12 +81,13 @@ def _means(rows: Sequence[FloatArray]) -> list[float]:
     return [round(float(m), 4) for m in means]
 
 
-def _every_second(families: Sequence[str]) -> BoolArray:
-    place: dict[str, int] = defaultdict(int)
+def every_second(families: Sequence[str], names: Sequence[str]) -> BoolArray:
+    """Which models (k) are of the first half: every second published or random one of a family."""
+    place: dict[str, dict[str, int]] = defaultdict(dict)
     found = np.zeros(len(families), bool)
-    for k, family in enumerate(families):
-        found[k] = place[family] % 2 == 0
-        place[family] += 1
+    for k, (family, name) in enumerate(zip(families, names, strict=True)):
+        known = place[family]
+        found[k] = known.setdefault(published_name(name), len(known)) % 2 == 0
     return found
 
 

@@ -77,16 +77,21 @@ class Calibration:
         return Groups.of(self.answered, self.clocked)
 
     def made_with(self, room: float = 1.0) -> str:
-        """Budget in words, `room` times the seconds."""
+        """Budget in words, `room` times the seconds; empty where there was none."""
         sweeps, seconds = self.budget["iterations"], self.budget["seconds"]
         most = self.budget.get("most_seconds")
         parts = [
             f"{sweeps:,.0f} sweeps" if sweeps else "",
             f"{room * seconds:g}{f' to {most:g}' if most else ''} s" if seconds else "",
         ]
+        return " or ".join(filter(None, parts))
+
+    def answered_how(self) -> str:
+        """How its models were answered, in words."""
         work = self.budget.get("most_work")
         beyond = f", at most {work:.2g} core-seconds of work" if work else ""
-        return (" or ".join(filter(None, parts)) or "unlimited time") + beyond
+        limit = self.made_with()
+        return (f"in {limit}" if limit else "without a limit of time") + beyond
 
 
 def write(calibration: Calibration, path: Path) -> None:

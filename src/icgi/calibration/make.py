@@ -50,6 +50,7 @@ class Making:
         None  # seconds of an answer are drawn between the budget's and this
     )
     patience: float | None = None  # seconds after which a model is given up
+    real: tuple[str, ...] | None = None  # families of real models; None: all that there are
 
     def head(self) -> Line:
         """First line of the file of lines: what the others belong to."""
@@ -65,6 +66,7 @@ class Making:
             "budget": budget_fields(self.budget, self.most_seconds),
             "seed": self.seed,
             **({} if self.patience is None else {"patience": self.patience}),
+            **({} if self.real is None else {"real": list(self.real)}),
         }
 
 
@@ -190,7 +192,7 @@ def calibration(making: Making, lines: Sequence[Line]) -> Calibration:
         bands=np.array([x["bands"][chosen] for x in used]),
         top=np.round(top, 3),
     )
-    return replace(made, kept=checked(made))
+    return replace(made, kept=checked(made, [x["name"] for x in used]))
 
 
 def _stated(used: Sequence[Line], mean_own: Coefficients) -> FloatArray:

@@ -223,8 +223,10 @@ def _compared(
             "signals": [rounded(row, 4) for row in logs[free]],
         }
     return line | {
-        "bands": {name: _upper(band_score(predicted, probs, s, reference_error=doubt))
-                  for name, s in sigmas.items()},
+        "bands": {
+            name: _upper(band_score(predicted, probs, s, reference_error=doubt, least=TINY))
+            for name, s in sigmas.items()
+        },
         "sigma": {name: rounded([np.median(np.maximum(s, LEAST_SCALE))])[0]
                   for name, s in sigmas.items()},
     }  # fmt: skip

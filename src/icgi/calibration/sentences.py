@@ -11,12 +11,13 @@ BANDS = (
     "known."
 )
 GROUPS = (
-    "Like these: {count:,} models with known marginals, answered in {budget}, {own:,} of them "
-    "{structure}; both promises also hold among models of its size and coupling ({ranges})."
+    "Like these: {count:,} models with known marginals, answered {how}, {own:,} of them of "
+    "its structure ({structure}); both promises also hold among models of its size and coupling "
+    "({ranges})."
 )
 WEIGHTED = (
     "Like these: models as in {target}, by weights on {count:,} models with known marginals, "
-    "answered in {budget} (effective number {effective:.0f}, AUC {auc:.2f}); estimated weights may "
+    "answered {how} (effective number {effective:.0f}, AUC {auc:.2f}); estimated weights may "
     "cost some of the probability."
 )
 EXACT = "Exact: sets and bands are those of the true marginals, and bands have no width."

@@ -7,7 +7,7 @@ own: models to choose scales with, models to calibrate with, and fresh ones to c
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,15 +22,22 @@ from icgi.data.store import LabelledSet
 from icgi.errors import IcgiError
 from icgi.exact.junction_tree import JunctionTree
 from icgi.inference import Budget, infer
-from icgi.model.condition import Evidence
+from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph, FloatArray
+from icgi.sampling.snapshots import tempered_states
+from icgi.sampling.tempering import ParallelTempering
 
 Role = Literal["tune", "calibrate", "report"]
 ROLES: tuple[Role, ...] = ("tune", "calibrate", "report")
 COUNTS: Mapping[Role, int] = {"tune": 10, "calibrate": 64, "report": 30}  # of each family
+# Times as many where most are answered exactly by the engine that the family is for.
+MORE: Mapping[tuple[str, Role], int] = {("wider er", "calibrate"): 3, ("wider er", "report"): 2}
 # Real families with enough instances for a group of their own, and the largest instances taken.
 REAL = ("uai2014-objectdetection", "uai2008-sidechain", "uai2014-promedus")
 MOST_REAL = 700
+FEWEST_REAL = 60  # of a family to calibrate, with the observed ones
+OBSERVED = (0.05, 0.3)  # share of the variables of a real model that are observed
+_OBSERVED = "-observed-"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +128,7 @@ def _sparse(parameters: dict[str, Any], n: int, degree: float) -> dict[str, Any]
 
 
 REFERENCES = 2**33  # bytes of tables that an exact reference may take
+TEMPERED = 300  # sweeps before the configuration that observed states are taken from
 
 FAMILIES_OF: Mapping[str, tuple[str, ...]] = {
     "mixed": ("tree", "grid", "er", "sk", "ea3d", "potts", "factor", "csp"),
@@ -142,19 +150,29 @@ GENERATOR = {
 }  # fmt: skip
 
 
-def cases(name: str, roles: tuple[Role, ...], scale: float = 1.0) -> Iterator[Case]:
+def cases(
+    name: str, roles: tuple[Role, ...], scale: float = 1.0, real: Sequence[str] | None = None
+) -> Iterator[Case]:
     """Models of a set: a built-in one, or the folder of a labelled set.
 
-    With a built-in one come real models, where ICGI_DATA names a folder of them. `scale` takes a
-    share of the built-in families, for tests and first tries.
+    With a built-in one come real models, where ICGI_DATA names a folder of them; `real` are
+    families of them to calibrate on, all of `REAL` if absent. `scale` takes a share of the built-in
+    families, for tests and first tries.
     """
+    known = [_short(family) for family in REAL]
+    if unknown := set(real or ()) - set(known):
+        raise IcgiError(
+            f"there are no real models {sorted(unknown)[0]!r} to calibrate on; there are "
+            f"{', '.join(known)}"
+        )
     if name in FAMILIES_OF:
         for role in roles:
-            for k in range(max(1, round(COUNTS[role] * scale))):
+            for k in range(max(1, round(most_of(name, role) * scale))):
                 for family in FAMILIES_OF[name]:
-                    yield made(family, role, k)
+                    if k < max(1, round(count_of(family, role) * scale)):
+                        yield made(family, role, k)
             if scale >= 1.0:
-                yield from _real(role)
+                yield from _real(role, known if real is None else real)
         return
     if not (Path(name) / "manifest.json").is_file():
         raise IcgiError(
@@ -162,6 +180,16 @@ def cases(name: str, roles: tuple[Role, ...], scale: float = 1.0) -> Iterator[Ca
             "folder of a labelled set; icgi label makes one"
         )
     yield from _labelled(LabelledSet(name), roles)
+
+
+def count_of(family: str, role: Role) -> int:
+    """Models of a built-in family in a role."""
+    return COUNTS[role] * MORE.get((family, role), 1)
+
+
+def most_of(name: str, role: Role) -> int:
+    """Models of the largest family of a built-in set in a role."""
+    return max(count_of(family, role) for family in FAMILIES_OF[name])
 
 
 def made(family: str, role: Role, k: int) -> Case:
@@ -178,11 +206,15 @@ def _solved(name: str, family: str) -> Known:
 
 def drawn_model(name: str, family: str) -> tuple[FactorGraph, Generator]:
     """Random model of a family by its name, and the stream that it was drawn from."""
-    seed = int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
-    rng = np.random.default_rng(seed)
+    rng = _stream(name)
     parameters = _draw(rng)[family]()
     generator = GENERATOR.get(family, family.removeprefix("large ").removeprefix("wider "))
     return FAMILIES[generator].sample(rng, **parameters), rng
+
+
+def _stream(name: str) -> Generator:
+    """Random stream of a case."""
+    return np.random.default_rng(int(hashlib.sha256(name.encode()).hexdigest()[:16], 16))
 
 
 def _labelled(stored: LabelledSet, roles: tuple[Role, ...]) -> Iterator[Case]:
@@ -196,19 +228,61 @@ def _labelled(stored: LabelledSet, roles: tuple[Role, ...]) -> Iterator[Case]:
             yield Case(each.identity.name, each.identity.family, role, partial(_as_it_is, known))
 
 
-def _real(role: Role) -> Iterator[Case]:
-    """Published instances of moderate size with a reference.
+def _real(role: Role, wanted: Sequence[str]) -> Iterator[Case]:
+    """Published instances of moderate size with a reference, and the same newly observed.
 
-    Families of many instances calibrate, the others are met when the promise is checked.
+    Those of families of many instances calibrate, as published and observed so often that there are
+    enough of a family. Observed once more they are met when the promise is checked, and so are
+    those of other families.
     """
     folder = data_folder()
     if folder is None or role == "tune":
         return
-    for each in instances(folder):
-        moderate = each.tractable and int(each.row["n_vars"]) <= MOST_REAL
-        if moderate and each.has_reference and (each.family in REAL) == (role == "calibrate"):
-            family = "real: " + each.family.partition("-")[2]
-            yield Case(each.name, family, role, partial(_published, each))
+    moderate = [
+        each
+        for each in instances(folder)
+        if each.tractable and int(each.row["n_vars"]) <= MOST_REAL and each.has_reference
+    ]
+    for family in dict.fromkeys(each.family for each in moderate):
+        own = [each for each in moderate if each.family == family]
+        named = f"real: {_short(family)}"
+        if family in REAL and _short(family) not in wanted:
+            continue
+        if (family in REAL) == (role == "calibrate"):
+            for each in own:
+                yield Case(each.name, named, role, partial(_published, each))
+        if family in REAL:
+            for k in range(1 if role == "report" else math.ceil(FEWEST_REAL / len(own)) - 1):
+                for each in own:
+                    name = f"{each.name}{_OBSERVED}{role}-{k}"
+                    yield Case(name, named, role, partial(_observed, each, name))
+
+
+def _short(family: str) -> str:
+    """Family without the year of its collection."""
+    return family.partition("-")[2]
+
+
+def published_name(name: str) -> str:
+    """Name of the published instance behind a case; that of the case where there is none."""
+    return name.partition(_OBSERVED)[0]
+
+
+def _observed(each: Instance, name: str) -> Known:
+    """The instance with some variables observed, in states of one configuration of tempering."""
+    rng = _stream(name)
+    model, given = each.model(), each.evidence()
+    asked = condition(model, given)
+    budget = Budget(iterations=TEMPERED)
+    _, x, _ = tempered_states(asked.model, ParallelTempering(), budget, rng, most=2)
+    states = x.reshape(-1, model.n_variables)[-1]
+    alive = np.argsort(~asked.alive, axis=1, kind="stable")  # n k  possible states come first
+    free = np.flatnonzero(asked.model.cards > 1)
+    count = max(1, round(float(rng.uniform(*OBSERVED)) * len(free)))
+    seen = np.sort(rng.choice(free, count, replace=False)).tolist()
+    evidence = {**given, **{i: int(alive[i, states[i]]) for i in seen}}
+    exact = infer(model, evidence, JunctionTree(), Budget(table_bytes=REFERENCES), rng)
+    return Known(model, evidence, exact.probs)
 
 
 def _as_it_is(known: Known) -> Known:

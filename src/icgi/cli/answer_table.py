@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,12 +72,18 @@ def show(
         *([output.Column(f"{100 * level:g} % set")] if sets is not None else []),
         *([output.Column(_band_head(level, calibrated or band is None))] if bounded else []),
     ]
-    output.table(columns, [_row(answer, i, float(entropy[i]), sets, band, bounded) for i in shown])
+    marked = _broad(band, level) if calibrated and band is not None else doubtful(answer)
+    cells = [_row(answer, i, float(entropy[i]), sets, band, bounded) for i in shown]
+    for i, row in zip(shown, cells, strict=True):
+        row[-1] += " ?" * bool(marked[i])
+    output.table(columns, cells)
     if rows is None and len(shown) < len(answer):
         typer.echo(f"… and {len(answer) - len(shown):,} more variables; --top 0 shows all")
-    if count := int(doubtful(answer).sum()):
+    if count := int(marked.sum()):
         which = "1 variable has" if count == 1 else f"{count:,} variables have"
-        typer.echo(f"?: {which} an estimated error above {DOUBTFUL:g}; do not trust them")
+        why = f"a band wider than ±{_z(level) * DOUBTFUL:.2g}; it says little"
+        own = f"an estimated error above {DOUBTFUL:g}; do not trust them"
+        typer.echo(f"?: {which} {why if calibrated else own}")
     typer.echo()
     if bounded:
         for sentence in promised(answer, level, calibrated, band is not None):
@@ -123,7 +130,7 @@ def _row(
     if bounded:
         known = band is not None and i not in answer.evidence
         shown = f"{band[0][i, best]:.4f} – {band[1][i, best]:.4f}" if band and known else "–"
-        cells.append(f"{shown} ?" if doubtful(answer)[i] else shown)
+        cells.append(shown)
     return cells
 
 
@@ -138,6 +145,17 @@ def doubtful(answer: "Answer") -> "BoolArray":
     """Which variables' estimated error is so large that their marginals should not be trusted."""
     error = answer.std_error
     return np.zeros(len(answer), bool) if error is None else np.asarray(error.max(1) > DOUBTFUL)
+
+
+def _broad(band: "tuple[FloatArray, FloatArray]", level: float) -> "BoolArray":
+    """Which variables' calibrated bands are as wide as those of a doubtful estimated error."""
+    half: FloatArray = (band[1] - band[0]).max(1) / 2
+    return half > _z(level) * DOUBTFUL
+
+
+def _z(level: float) -> float:
+    """Standard deviations on either side that hold this much of a normal distribution."""
+    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def some_probabilities(

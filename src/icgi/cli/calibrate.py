@@ -65,6 +65,16 @@ def run(
         ),
     ] = None,
     iterations: options.Iterations = None,
+    real: Annotated[
+        str | None,
+        typer.Option(
+            "--real",
+            metavar="FAMILY,…",
+            help="Families of real models to take where ICGI_DATA is set: some of "
+            "objectdetection, promedus and sidechain.",
+            show_default="all three",
+        ),
+    ] = None,
     toward: Annotated[
         str | None,
         typer.Option(
@@ -113,10 +123,11 @@ def run(
             "give a number of seconds above that of --seconds", param_hint="--most-seconds"
         )
     parse_engine(engine)  # before any model is drawn
-    making = make.Making(engine, source, budget, seed, most_seconds, patience)
+    chosen = None if real is None else tuple(sorted(real.split(",")))
+    making = make.Making(engine, source, budget, seed, most_seconds, patience, chosen)
     output.check_writable(out)
     kept = out.with_name(out.name + ".lines")
-    todo = list(cases(source, ("tune", "calibrate"), share))
+    todo = list(cases(source, ("tune", "calibrate"), share, chosen))
     have = len(make.known_lines(making, kept))
     output.note(f"{len(todo)} models of {source}, {have} measured before", quiet)
     watch = _Progress(len(todo) - have, quiet)

@@ -112,12 +112,16 @@ def cost_of(question: Question, engine: "Engine", budget: "Budget", seed: int) -
     from dataclasses import replace
 
     from icgi.exact.forecast import forecast
+    from icgi.portfolio.impossible import explained
     from icgi.randomness import generator
 
     left = budget.until(question.deadline)
     model = question.conditioned.model
     if isinstance(engine, Foreseeing):
-        return engine.forecast(model, left, generator(seed))
+        try:
+            return engine.forecast(model, left, generator(seed))
+        except EvidenceError as error:
+            raise explained(question.model, question.findings, error, budget) from error
     brief = replace(left, seconds=min(left.seconds, _BRIEFLY))
     return forecast(model, brief, generator(seed))
 

@@ -28,7 +28,7 @@ TASKS: dict[str, str] = {
     "exact": "reading, evidence, orders, junction trees",
     "pt": "parallel tempering",
     "gbp": "generalised propagation",
-    "structure": "sums of few products, copies, symmetry",
+    "structure": "sums of few products, copies, symmetry, decisions",
     "ttve": "tensor trains",
     "lbp": "propagation, plain, reweighted and by residuals",
     "mf": "mean field, TAP",
@@ -143,8 +143,10 @@ def _torus(rng: "np.random.Generator") -> None:
     from icgi.data.families import FAMILIES
     from icgi.exact.transfer import by_transfer
     from icgi.inference import Budget
+    from icgi.model.ising import as_ising
 
-    by_transfer(FAMILIES["ea2d"].sample(rng, L=5, periodic=True), Budget(seconds=5.0), rng)
+    torus = FAMILIES["ea2d"].sample(rng, L=5, periodic=True)
+    by_transfer(torus, as_ising(torus), Budget(seconds=5.0), rng)
 
 
 def _spins(rng: "np.random.Generator", rows: int, columns: int) -> "FactorGraph":
@@ -222,6 +224,14 @@ def _structure(rng: "np.random.Generator") -> None:
     _marginals(model, "exact")
     pairs = [((i, j), np.array([[1.0, 0.5], [0.5, 1.0]])) for i in range(40) for j in range(i)]
     _marginals(from_factors(pairs), "exact")
+    from icgi.clock import Deadline
+    from icgi.exact.decisions import decide
+    from icgi.model.ordering import find_order
+
+    small = _mixed(rng)
+    made = decide(small, find_order(small, rng), Deadline(), 2.0**30)
+    if made is not None:
+        made.marginals()
 
 
 def _queries(model: "FactorGraph") -> None:

@@ -23,16 +23,20 @@ def band_score(
     exceptions: float = EXCEPTIONS,
     reference_error: FloatArray | None = None,
     sureness: float = 2.0,
+    least: float = 0.0,
 ) -> float:
     """Score of one model: R = (|p̂ − p̃| + z·se) / σ, largest over states, of most variables.
 
     Where the reference is itself an estimate its error is added z times, so that the score is too
-    small only where the reference is off by more than that.
+    small only where the reference is off by more than that. Errors below `least` count as large as
+    this: bands that hold for them hold for smaller ones, too, and thresholds do not depend on how
+    many digits of a right answer are right.
     """
     gap = np.abs(predicted - truth)
     if reference_error is not None:
         gap = gap + sureness * reference_error
-    return largest_of_most(gap.max(1) / np.maximum(scale, LEAST_SCALE), exceptions)
+    errors = np.maximum(gap.max(1), least)
+    return largest_of_most(errors / np.maximum(scale, LEAST_SCALE), exceptions)
 
 
 def band_factor(

@@ -39,6 +39,7 @@ class Labelling:
     table_bytes: int = 2**32
     std_error: float = 0.005  # tempering stops when every marginal is known this well …
     seconds: float = 60.0  # … or after this time per instance; the error is recorded either way
+    sweeps: int | None = None  # of one run of tempering, whatever error it has and time it takes
     tempering: ParallelTempering = ParallelTempering()  # noqa: RUF009 (frozen settings)
 
 
@@ -72,7 +73,11 @@ def _pfaffian(model: FactorGraph, settings: Labelling, rng: Generator) -> Margin
 
 
 def _sampled(question: Conditioned, settings: Labelling, rng: Generator, began: float) -> Label:
-    """Tempering runs of doubling length until the error is small enough or the time is over."""
+    """One run of so many sweeps, or runs of doubling length until sure enough or out of time."""
+    if settings.sweeps is not None:
+        budget = Budget(settings.sweeps, table_bytes=settings.table_bytes)
+        answer = lift(settings.tempering(question.model, budget, rng), question.alive)
+        return _label_of(question, answer, rng, now() - began)
     sweeps = FIRST_SWEEPS
     while True:
         left = settings.seconds - (now() - began)
@@ -87,19 +92,23 @@ def _sampled(question: Conditioned, settings: Labelling, rng: Generator, began: 
         # the next run takes twice as long as this one did
         enough = worst <= settings.std_error and answer.status is Status.CONVERGED
         if enough or spent + 2 * (spent - (settings.seconds - left)) > settings.seconds:
-            return Label(
-                answer.probs,
-                "pt",
-                answer.log_z,
-                answer.std_error,
-                answer.deviation,
-                float(answer.stats.get("log_z_std_error", 0.0)),
-                float(answer.stats["rhat"]),
-                spent,
-                _tap_check(question, answer, rng),
-                _draws(answer),
-            )
+            return _label_of(question, answer, rng, spent)
         sweeps *= 2
+
+
+def _label_of(question: Conditioned, answer: Marginals, rng: Generator, spent: float) -> Label:
+    return Label(
+        answer.probs,
+        "pt",
+        answer.log_z,
+        answer.std_error,
+        answer.deviation,
+        float(answer.stats.get("log_z_std_error", 0.0)),
+        float(answer.stats["rhat"]),
+        spent,
+        _tap_check(question, answer, rng),
+        _draws(answer),
+    )
 
 
 def _draws(answer: Marginals) -> FloatArray:
@@ -222,6 +231,8 @@ def _described(settings: Labelling) -> dict[str, Any]:
     words = asdict(settings)
     words["tempering"].pop("threads")
     words["seconds"] = settings.seconds if math.isfinite(settings.seconds) else None
+    if settings.sweeps is None:
+        words.pop("sweeps")  # as folders of labels have it that were begun before there was one
     return words
 
 

@@ -41,6 +41,7 @@ from icgi.model.condition import Evidence, condition
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, greedy_order, neighbours
 from icgi.model.reduce import Component, components
+from icgi.model.structure.barren import are_barren
 
 _DENSE_TOTAL = 2**23  # entries of all dense tables together
 # Log range of a table beyond which the digits that decide may be below those of double precision:
@@ -394,6 +395,9 @@ class TensorTrainElimination:
     def _mixture(self, root: Marginals, leaves: list[Leaf], clock: _Limits) -> Marginals:
         """Answer of a conditioning tree, or its root where that is better."""
         found = combined(leaves)
+        if len(leaves) == 1:  # nothing was held: no second opinion, so the root's errors stand
+            calm = found.status.trusted and estimated_error(root.std_error) <= MOST_ERROR
+            return replace(root, status=Status.CONVERGED) if calm else root
         sound = root.status in (Status.EXACT, Status.CONVERGED)
         doubt = max(root.stats["spread"], root.stats.get("apart", 0.0))
         level = found.stats.get("spread", math.inf) + found.stats.get("unsound", 1.0)
@@ -440,6 +444,11 @@ class TensorTrainElimination:
         joints = joint_marginals(pots, best.layout, best.last, reduced.roots, whole)
         probs = reduced.restore(best.last.probs, joints)
         complete = len(joints) == len(reduced.roots)
+        rougher = None
+        if rough is not None and reduced.roots and not clock.spent:
+            joints = joint_marginals(pots, rough.layout, rough.last, reduced.roots, whole)
+            if len(joints) == len(reduced.roots):
+                rougher = reduced.restore(rough.last.probs, joints)
         checked = best.sound and drawn and complete
         if checked and best.exact and pots.steepness <= STEEP:
             return Marginals(probs, Status.EXACT, best.log_z, stats=stats)
@@ -448,11 +457,17 @@ class TensorTrainElimination:
             moved["change"] = np.abs(best.history[-1] - best.history[-2])
         if rough is not None:
             moved["halving"] = np.abs(rough.last.probs - best.last.probs)
-        signals = Signals("train", best.last.probs, best.last.spread, moved)
+        barren = are_barren(reduced.model)
+        if barren.any():
+            stats["barren"] = float(barren.sum())
+        signals = Signals(
+            "train", best.last.probs, best.last.spread, moved, best.last.eps_sum,
+            barren[reduced.kept],
+        )  # fmt: skip
         errors = standard_errors(signals)
         if best.unusable:
             errors = np.maximum(errors, standard_errors(Signals("unary", best.last.probs)))
-        band = reduced.restore_errors(errors, probs)
+        band = reduced.restore_errors(errors, probs, rougher)
         if not complete:  # eliminated variables were led back by guesses
             gone = np.setdiff1d(np.arange(len(probs)), reduced.kept)
             band[gone] = np.maximum(band[gone], standard_errors(Signals("unary", probs[gone])))
@@ -664,7 +679,7 @@ def _total(values: list[float | None]) -> float | None:
 
 
 _LEAST = {"sample_share", "angle", "passes"}
-_ADDED = {"eps_sum", "drift", "spread", "predicted_cost", "sample_log_z", "steps"}
+_ADDED = {"eps_sum", "drift", "spread", "predicted_cost", "sample_log_z", "steps", "barren"}
 
 
 def _merged(parts: Sequence[Marginals]) -> dict[str, float]:

@@ -19,6 +19,7 @@ _LARGEST = 2**18  # entries of one table
 # Messages over two variables leave what remains as pairwise as the model was. Wider were better on
 # some sparse graphs, no better on others, and worse on pedigrees (docs/engines/ttve.md).
 _NEIGHBOURS = 2
+_FURTHER = 3.0  # times what its neighbours move, that a variable may move by their marginals alone
 _INHERITED = 0.7  # of the worst error among the variables it depends on, for p = ½
 
 
@@ -66,19 +67,27 @@ class PreEliminated:
         distribute(self.collected, given, out)
         return out
 
-    def restore_errors(self, errors: FloatArray, probs: FloatArray) -> FloatArray:
+    def restore_errors(
+        self, errors: FloatArray, probs: FloatArray, rough: FloatArray | None = None
+    ) -> FloatArray:
         """Standard errors n k of the whole model from those of the remainder.
 
-        What an eliminated variable inherits is not known without another pass: it is taken to be
-        as uncertain as the worst of the variables that it depends on.
+        An eliminated variable is taken to be as uncertain as the worst of the variables that it
+        depends on. That is too little where their joint marginal is wrong and their own are not:
+        it shows by how much further the variable is from a `rough` answer than they are.
         """
         out = np.zeros_like(probs)
         out[self.kept, : errors.shape[1]] = errors
         level = out.max(1, initial=0.0)
+        moved = np.zeros(len(probs)) if rough is None else np.abs(probs - rough).max(1)
         scopes = self.collected.scopes
         for v in self.collected.order[::-1].tolist():
-            level[v] = max((level[i] for i in scopes[v][1:]), default=0.0)
-            out[v] = _INHERITED * level[v] * 2.0 * np.sqrt(probs[v] * (1.0 - probs[v]))
+            above = scopes[v][1:]
+            level[v] = max((level[i] for i in above), default=0.0)
+            apart = moved[v] - _FURTHER * max((moved[i] for i in above), default=0.0)
+            width = 2.0 * np.sqrt(probs[v] * (1.0 - probs[v]))
+            out[v] = width * max(_INHERITED * level[v], apart)
+            level[v] = max(level[v], apart)
         return out
 
     def exact(self) -> Marginals:

@@ -4,8 +4,9 @@ import numpy as np
 
 from icgi.kernels import kernel
 
-BLOCK = 512  # entries of a block: a few tables of this size fit the first-level cache
-HELD = 2**15  # entries of the sums of one block over all states, up to which blocks are that long
+BLOCK = 2048  # entries of a block: some tables of this size fit the caches of a processor
+BRIEF, LONGEST = 256, 2**13  # a shorter block takes in one more axis, up to so many entries
+HELD = 2**15  # entries of the sums of one block that are held for several states together
 HALVES = 2  # of the largest cliques: always two, so that answers do not depend on the machine
 MOST_AXES = 512  # of a clique; one of so many variables of two states fits no memory
 
@@ -99,7 +100,7 @@ def shares(tree, node):  # type: ignore[no-untyped-def]
     return place, used, wide
 
 
-@kernel
+@kernel(forceinline=True)
 def same_scope(tree, o, p):  # type: ignore[no-untyped-def]
     """Whether two operands are over the same variables."""
     if tree.op_arity[o] != tree.op_arity[p]:

@@ -53,7 +53,8 @@ class Enumerate:
 
 def _allowed(model: FactorGraph, budget: Budget) -> float:
     """Return the number of configurations, or refuse."""
-    count = float(np.prod(model.cards, dtype=np.float64))
+    with np.errstate(over="ignore"):  # beyond 10^308 there are infinitely many
+        count = float(np.prod(model.cards, dtype=np.float64))
     if count > LIMIT:
         raise UnsupportedModelError(
             f"enumerate: {count:.3g} configurations are more than {LIMIT}; use jt"

@@ -153,7 +153,7 @@ def _answer(tree, places, observed, given, scratch_entries, mass, log_z, stop): 
         for node in range(count):
             if stale[node]:
                 good = not stop[0] and collect_one(
-                    tree, node, up, inverse, log_scale, buffer, digits
+                    tree, node, up, inverse, log_scale, buffer, digits, stop
                 )
                 if not good:
                     break

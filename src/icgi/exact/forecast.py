@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from icgi.errors import BudgetError
 from icgi.exact.axes import HALVES
-from icgi.exact.tree import LARGE, Plan, plan
+from icgi.exact.tree import Plan, plan
 from icgi.inference import Budget
 from icgi.model.graph import FactorGraph
 from icgi.model.ordering import Order, cost, find_order
@@ -160,7 +160,7 @@ def bytes_needed(model: FactorGraph, made: Plan) -> float:
     """
     tree = made.tree
     factors = entries_of(model)
-    formed = max(LARGE, model.max_states)
+    formed = made.formed_entries
     passes = made.store_entries + HALVES * made.scratch_entries + max(formed, made.sweep_entries)
     marginals = 2 * model.n_variables * max(model.max_states, 1)
     layout = sum(array.nbytes for array in tree) + made.time.nbytes + made.factor_data.nbytes

@@ -2,9 +2,11 @@
 
 Every form gives all marginals and log Z of the same model: as it is; with interchangeable variables
 counted; with copies merged and products split; without barren variables, which come back in
-batches; and with sums of products collapsed.
+batches; with sums of products collapsed; and as a graph of decisions, where zeros take it apart.
+The cost of all but the last is known beforehand. The last is made within a share of the time.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,12 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
-from icgi.clock import Deadline, paused_while
+from icgi.clock import Deadline, now, paused_while
 from icgi.exact.forecast import SEARCH_SHARE, Forecast, along, forecast, hopeless
 from icgi.exact.junction_tree import AlongForecast, run
 from icgi.inference import Budget, Marginals
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.ordering import Order, find_order
+from icgi.model.precision import extent_of, shifted
+from icgi.model.reduce import has_zeros
 
 if TYPE_CHECKING:  # loading all of it takes longer than most answers
     from icgi.model.structure.barren import Barren
@@ -34,15 +38,20 @@ LONGEST = 10.0  # seconds of looking for structure
 LOOK_SHARE = 0.5  # of the seconds of the model as it is, that this may take at most
 LOOKING = 1e-6  # seconds that this takes for every factor, at least
 COUNTING = 4e-5  # seconds that looking for interchangeable variables takes for every factor
+COLOURING = 2e-8  # likewise for every axis of every entry
 COUNTING_SHARE = 0.05  # of the model as it is, that this may take
 FAR_CHEAPER = 0.1  # times the cost of a first order: then no better order is looked for
+TRIAL_SHARE = 0.1  # of what the cheapest other form takes, for a search over decisions
+UNLESS_SHARE = 0.2  # of the time, where no other form fits
+LONGEST_TRIAL = 20.0  # seconds
+LEAST_TRIAL = 0.01  # seconds: no search is worth it in less
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Form:
     """One way to an exact answer, and its cost."""
 
-    name: str  # "as it is", "counted", "reduced", "batches", "collapsed"
+    name: str  # "as it is", "counted", "reduced", "batches", "collapsed", "decided"
     words: str  # what was found, with the width before and after
     log2_table: float  # largest table
     table_bytes: float
@@ -54,11 +63,28 @@ class Form:
         return self.table_bytes <= budget.table_bytes and self.seconds <= budget.seconds
 
 
-def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
+def best_forecast(
+    model: FactorGraph, budget: Budget, rng: Generator, trial: float = UNLESS_SHARE
+) -> Forecast:
     """Cost of exact inference in the cheapest form; structure is looked for before a long search.
 
     Where structure makes the model far cheaper, the order of the model as it is does not matter.
+    Where no form fits, a search over decisions may take the share `trial` of the time.
     """
+    deadline = budget.deadline()
+    ahead = _forecast(model, budget, rng)
+    left = budget.until(deadline)
+    fits = ahead.fits(left)
+    seconds = min(TRIAL_SHARE * ahead.seconds if fits else math.inf, trial * left.seconds)
+    if ahead.seconds <= QUICK or (fits and seconds < LEAST_TRIAL) or not has_zeros(model):
+        return ahead
+    order = (ahead.plain or ahead).order
+    form = _decided(model, order, Deadline.after(min(seconds, LONGEST_TRIAL)), left)
+    return ahead if form is None else _first(form, ahead.forms, ahead.plain or ahead)
+
+
+def _forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
+    """Cost of the cheapest form whose cost is known beforehand."""
     deadline = budget.deadline()
     # The first order has numbers of its own, so that the long search is that of the junction tree.
     own = rng.spawn(1)[0]
@@ -69,7 +95,8 @@ def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecas
         if quick.table_bytes <= budget.table_bytes:
             return quick
     else:
-        found = [f for f in forms(model, quick.order, rng, looking) if f.name != AS_IT_IS]
+        near, _ = shifted(model, extent_of(model))
+        found = [f for f in forms(near, quick.order, rng, looking) if f.name != AS_IT_IS]
     if found and found[0].fits(budget) and found[0].seconds <= FAR_CHEAPER * quick.seconds:
         return _with_forms(quick, found)
     if quick.order.log2_entries > hopeless(budget):
@@ -79,13 +106,46 @@ def best_forecast(model: FactorGraph, budget: Budget, rng: Generator) -> Forecas
     return _with_forms(best, found)
 
 
+def by_decisions(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals | None:
+    """Exact marginals by a search that may take all of the time; None where it does not end."""
+    if not has_zeros(model):
+        return None
+    deadline = budget.deadline()
+    order = find_order(model, rng, seconds=SEARCH_SHARE * budget.seconds, work=BRIEFLY)
+    form = _decided(model, order, deadline, budget)
+    found = None if form is None else form.answer(budget)
+    if form is None or found is None:
+        return None
+    return replace(found, log_z=_scaled(found.log_z, model), note=form.words)
+
+
+def _decided(model: FactorGraph, order: Order, deadline: Deadline, budget: Budget) -> Form | None:
+    """The model as a graph of decisions, if that is made in time and in half of the memory."""
+    with paused_while():
+        from icgi.exact.decisions import decide
+    began = now()
+    near, _ = shifted(model, extent_of(model))
+    made = decide(near, order, deadline, budget.table_bytes / 2)
+    if made is None:
+        return None
+    words = f"{made.size:,} decisions in place of a largest table of 2^{order.log2_table:.1f}"
+    size = float(np.log2(max(made.size, 1)))
+    return Form("decided", words, size, made.table_bytes, now() - began, lambda _: made.marginals())
+
+
 def _with_forms(plain: Forecast, found: list[Form]) -> Forecast:
     cheaper = tuple([form for form in found if form.seconds < plain.seconds])
-    if not cheaper:
-        return plain
-    first = cheaper[0]
+    return _first(cheaper[0], cheaper[1:], plain) if cheaper else plain
+
+
+def _first(form: Form, others: tuple[Form, ...], plain: Forecast) -> Forecast:
+    """Forecast of a form, with what may be tried after it."""
     return replace(
-        plain, table_bytes=first.table_bytes, seconds=first.seconds, forms=cheaper, plain=plain
+        plain,
+        table_bytes=form.table_bytes,
+        seconds=form.seconds,
+        forms=(form, *others),
+        plain=plain,
     )
 
 
@@ -105,11 +165,16 @@ class AlongBest:
             left = budget.until(deadline)
             answer = form.answer(left) if form.fits(left) else None
             if answer is not None:
-                return replace(answer, note=form.words)
+                return replace(answer, log_z=_scaled(answer.log_z, model), note=form.words)
         left, plain = budget.until(deadline), self.ahead.plain or self.ahead
         if not plain.fits(left):
             self.ahead.refuse_beyond(left)  # in the words of the form that comes nearest
         return AlongForecast(plain)(model, left, rng)
+
+
+def _scaled(log_z: float | None, model: FactorGraph) -> float | None:
+    """Forms answer for a model whose log weights are near zero; log Z of this one."""
+    return None if log_z is None else log_z + shifted(model, extent_of(model))[1]
 
 
 def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) -> list[Form]:
@@ -127,6 +192,15 @@ def forms(model: FactorGraph, order: Order, rng: Generator, deadline: Deadline) 
     return sorted(found, key=lambda form: form.seconds)
 
 
+def counting_seconds(model: FactorGraph) -> float:
+    """Seconds that looking for interchangeable variables will take."""
+    if (flat := model.flat) is not None:
+        axes = int(np.diff(flat.table_start) @ np.diff(flat.scope_start))
+    else:
+        axes = sum([table.size * table.ndim for table in model.log_tables])
+    return COUNTING * model.n_factors + COLOURING * axes
+
+
 def _structured(
     model: FactorGraph, plain: Form, rng: Generator, deadline: Deadline
 ) -> Iterator[Form]:
@@ -136,16 +210,16 @@ def _structured(
         from icgi.model.structure.count import count_classes
         from icgi.model.structure.merge import merge_copies
         from icgi.model.structure.split import split_products
-    pays = COUNTING * model.n_factors <= COUNTING_SHARE * plain.seconds
+    pays = counting_seconds(model) <= COUNTING_SHARE * plain.seconds
     counted = count_classes(model, deadline.share(0.25)) if pays else None
     if counted is not None:
         order = find_order(counted.model, rng, deadline.share(0.25).left)
         words = str(counted) + _change(plain, order.log2_table)
         yield _plain("counted", words, counted.model, order, counted)
-    split = split_products(model)
+    split = split_products(model, deadline.share(0.25))
     yield from _collapsed(split, None, plain, rng, deadline.share(0.25))
     merged = merge_copies(model, deadline.share(0.25))
-    reduced = split if merged is None else split_products(merged.model)
+    reduced = split if merged is None else split_products(merged.model, deadline.share(0.25))
     if reduced is not model:
         copies = 0 if merged is None else merged.copies
         grown = reduced.n_factors - model.n_factors
@@ -168,7 +242,7 @@ def _collapsed(
     with paused_while():
         from icgi.exact.signed import answer_signed, forecast_signed
         from icgi.model.structure.collapse import collapse
-    collapsed = collapse(model)
+    collapsed = collapse(model, deadline=deadline)
     if collapsed is None:
         return
     ahead = forecast_signed(collapsed, rng, deadline)
@@ -195,7 +269,7 @@ def reduced_form(
     from icgi.model.structure.split import split_products
 
     merged = merge_copies(model, deadline)
-    return merged, split_products(model if merged is None else merged.model)
+    return merged, split_products(model if merged is None else merged.model, deadline)
 
 
 def _plain(

@@ -15,6 +15,7 @@ from icgi.arrays import ManyMarginals, PairwiseBatch
 from icgi.errors import BudgetError, EvidenceError, IcgiError
 from icgi.exact import logpasses, passes
 from icgi.exact.axes import HALVES
+from icgi.exact.contractions import pair_collect, pair_finish, pair_tell
 from icgi.exact.forecast import Forecast, along, forecast, recosted
 from icgi.exact.joints import exact_joints
 from icgi.exact.sweeps import (
@@ -197,25 +198,29 @@ def both_passes(made: Plan, store: FloatArray, mass: FloatArray, threads: int, s
     """Collect and distribute in a filled store; log Z, or NaN where digits may have been lost."""
     tree = made.tree
     swept = (tree.clique > LARGE) & (tree.size > 1) & (tree.variable >= 0)  # see `tree.swept`
-    if swept.any():
-        return _with_sweeps(made, np.flatnonzero(swept), store, mass, threads, stop)
+    alone = swept & (~tree.paired | (tree.clique > THREADED))
+    if alone.any():
+        return _in_parts(made, np.flatnonzero(alone), store, mass, threads, stop)
     with brief(STEPS_PER_ENTRY * made.clique_entries):
         return float(passes.solve(tree, store, made.scratch_entries, mass, stop))
 
 
-def _with_sweeps(
-    made: Plan, swept: IntArray, store: FloatArray, mass: FloatArray, threads: int, stop: Stop
+def _in_parts(
+    made: Plan, alone: IntArray, store: FloatArray, mass: FloatArray, threads: int, stop: Stop
 ) -> float:
-    """`passes.solve` where some cliques are too large to be formed; NaN likewise."""
+    """`passes.solve` where some cliques are swept, or contracted in two halves; NaN likewise."""
     tree, count = made.tree, len(made.tree.nodes)
     inverse, log_scale = np.ones(count), np.zeros(count)
-    spans = _spans(swept.tolist(), count)
+    spans = _spans(alone.tolist(), count)
     with ThreadPoolExecutor(HALVES) as pool:
         side_by_side = pool.map if threads > 1 else map
         for first, last, large in spans:
             if large:
                 parts = HALVES if tree.clique[first] > THREADED else 1
-                work = partial(sweep_collect, tree, first, store, inverse, parts, stop)
+                if tree.paired[first]:
+                    work = partial(pair_collect, tree, first, store, inverse, stop, parts)
+                else:
+                    work = partial(sweep_collect, tree, first, store, inverse, parts, stop)
                 top = max(side_by_side(work, range(parts)) if parts > 1 else [work(0)])
                 done = passes.finish_collect(first, top, 0.0, inverse, log_scale)
             else:
@@ -225,7 +230,12 @@ def _with_sweeps(
         passes.open_roots(tree, store, inverse)
         scratch = np.empty((HALVES, made.scratch_entries))
         for first, last, large in reversed(spans):
-            if large:
+            if large and tree.paired[first]:
+                given = (tree, first, store, inverse, scratch[0], stop)
+                for larger in (False, True):
+                    list(side_by_side(partial(pair_tell, *given, larger, HALVES), range(HALVES)))
+                done = not stop[0] and pair_finish(tree, first, store, inverse, scratch[0], mass)
+            elif large:
                 parts = HALVES if tree.clique[first] > THREADED else 1
                 masses = np.empty((parts, tree.clique[first] // tree.size[first]))
                 found = np.empty((parts, tree.op_start[first + 1] - tree.op_start[first], 2))
@@ -252,10 +262,10 @@ def _with_sweeps(
     return float(log_scale.sum())
 
 
-def _spans(swept: list[int], count: int) -> list[tuple[int, int, bool]]:
-    """Runs of nodes that one compiled call handles; nodes that are swept, alone."""
+def _spans(alone: list[int], count: int) -> list[tuple[int, int, bool]]:
+    """Runs of nodes that one compiled call handles, and nodes that have calls of their own."""
     spans, begin = [], 0
-    for node in swept:
+    for node in alone:
         if node > begin:
             spans.append((begin, node, False))
         spans.append((node, node + 1, True))

@@ -1,5 +1,8 @@
 """Collect and distribute over cliques that are formed in a buffer, as compiled kernels.
 
+What is called for every node is compiled into its caller: a tree consists of twenty arrays, and
+giving them to a function takes longer than a small clique.
+
 Large cliques are swept in blocks instead (`sweeps`). Messages keep their raw scale; the factor
 1/max is carried as a number and applied where they are read.
 """
@@ -7,7 +10,8 @@ Large cliques are swept in blocks instead (`sweeps`). Messages keep their raw sc
 import numpy as np
 
 from icgi.exact.axes import same_scope
-from icgi.exact.divide import FAST, TINY, divide, safe
+from icgi.exact.contractions import pair_collect, pair_finish, pair_tell
+from icgi.exact.divide import FAST, TINY, divide, largest, safe
 from icgi.kernels import kernel
 
 _U = np.uint64  # unsigned places: compiled code need not ask whether they count from the end
@@ -36,20 +40,23 @@ def collect(tree, first, last, store, inverse, log_scale, stop):  # type: ignore
     buffer = np.empty(_largest(tree, first, last))
     digits = np.empty(64, np.int64)
     for node in range(first, last):
-        if stop[0] or not collect_one(tree, node, store, inverse, log_scale, buffer, digits):
+        if stop[0] or not collect_one(tree, node, store, inverse, log_scale, buffer, digits, stop):
             return False
     return True
 
 
-@kernel
-def collect_one(tree, node, store, inverse, log_scale, buffer, digits):  # type: ignore[no-untyped-def]
+@kernel(forceinline=True)
+def collect_one(tree, node, store, inverse, log_scale, buffer, digits, stop):  # type: ignore[no-untyped-def]
     """Message of one node; False where digits may be lost."""
+    if tree.paired[node]:
+        top = pair_collect(tree, node, store, inverse, stop, 1, 0)
+        return finish_collect(node, top, 0.0, inverse, log_scale)
     scale = _clique(tree, node, store, inverse, buffer, digits)
     top = _sum_out(store, tree.message[node], buffer, tree.size[node], tree.clique[node])
     return finish_collect(node, top, scale, inverse, log_scale)
 
 
-@kernel
+@kernel(forceinline=True)
 def finish_collect(node, top, scale, inverse, log_scale):  # type: ignore[no-untyped-def]
     """Keep the scale of a message; False where digits may be lost."""
     if not (top > TINY and top < np.inf):
@@ -79,12 +86,17 @@ def distribute(tree, first, last, store, inverse, scratch, mass, stop):  # type:
     for node in range(last - 1, first - 1, -1):
         if stop[0]:
             return False
-        if not _distribute_one(tree, node, store, inverse, buffer, digits, scratch, mass):
+        if tree.paired[node]:
+            pair_tell(tree, node, store, inverse, scratch, stop, False, 1, 0)
+            pair_tell(tree, node, store, inverse, scratch, stop, True, 1, 0)
+            if not pair_finish(tree, node, store, inverse, scratch, mass):
+                return False
+        elif not _distribute_one(tree, node, store, inverse, buffer, digits, scratch, mass):
             return False
     return True
 
 
-@kernel(error_model="numpy")
+@kernel(error_model="numpy", forceinline=True)
 def _distribute_one(tree, node, store, inverse, buffer, digits, scratch, mass):  # type: ignore[no-untyped-def]
     _clique(tree, node, store, inverse, buffer, digits)
     size, entries = tree.size[node], tree.clique[node]
@@ -108,8 +120,7 @@ def _distribute_one(tree, node, store, inverse, buffer, digits, scratch, mass): 
             low, high = tree.axis_start[o], tree.axis_start[o + 1]
             _sum_into(scratch, buffer, tree.axis_dim, tree.axis_step, low, high, digits)
             last = o
-        start = tree.message[child]
-        top, mass_here = divide(store[start : start + count], scratch[:count], inverse[child])
+        top, mass_here = divide(store, tree.message[child], scratch, 0, count, inverse[child])
         if not safe(top, mass_here):
             return False
         inverse[child] = 1.0 / top
@@ -118,14 +129,15 @@ def _distribute_one(tree, node, store, inverse, buffer, digits, scratch, mass): 
 
 @kernel
 def _largest(tree, first, last):  # type: ignore[no-untyped-def]
-    """Entries of the largest clique among some nodes."""
+    """Entries of the largest clique among some nodes that is formed."""
     largest = 1
     for node in range(first, last):
-        largest = max(largest, tree.clique[node])
+        if not tree.paired[node]:
+            largest = max(largest, tree.clique[node])
     return largest
 
 
-@kernel
+@kernel(forceinline=True)
 def _clique(tree, node, store, inverse, buffer, digits):  # type: ignore[no-untyped-def]
     """Product of a small node's operands in `buffer`; returns the log of the scale taken out."""
     entries = tree.clique[node]
@@ -160,11 +172,7 @@ def _sum_out(store, message, buffer, size, entries):  # type: ignore[no-untyped-
     for start in range(size, entries, size):
         for j in range(size):
             store[at + _U(j)] += buffer[_U(start) + _U(j)]
-    top = 0.0
-    for j in range(size):
-        value = store[at + _U(j)]
-        top = value if value > top else top
-    return top
+    return largest(store, message, size)
 
 
 @kernel(fastmath=FAST)

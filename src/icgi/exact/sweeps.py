@@ -1,4 +1,4 @@
-"""Passes over large cliques, in blocks that stay in the first-level cache; no clique is formed.
+"""Passes over large cliques, in blocks that stay in the caches; no clique is formed.
 
 The trailing axes of a clique form a block. The outer axes that the widest child has go slowest, so
 that what belongs to one place of that child comes together: its sums over the other axes are
@@ -6,18 +6,27 @@ complete before the next place begins, and its message is divided there and then
 same separator share these sums. Only children of other separators need room of their own.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from icgi.exact.axes import BLOCK, HELD, WIDEST, dims_of, shares, strides_of
-from icgi.exact.divide import FAST, TINY, divide, safe
+from icgi.exact.axes import (
+    BLOCK,
+    BRIEF,
+    HELD,
+    LONGEST,
+    WIDEST,
+    dims_of,
+    shares,
+    strides_of,
+)
+from icgi.exact.divide import FAST, TINY, divide, largest, safe
 from icgi.kernels import kernel
+from icgi.model.graph import BoolArray, FloatArray, IntArray
 
 THREADED = 2**17  # entries of a clique from which it is cut in two halves
 
-# How an operand reads a block: not at all, along with it, place by place, in long runs of
-# consecutive or of equal places, or (runs of two) every place twice, or two places in turn.
-_CONSTANT, _ALONG, _PLACES, _CONSECUTIVE, _EQUAL, _TWICE, _IN_TURN = range(7)
-LONG = 8  # entries of a run or row that a loop of its own pays for
+SHORT = 8  # entries of a run from which a loop of its own pays
 _U = np.uint64  # unsigned places: compiled code need not ask whether they count from the end
 
 
@@ -38,18 +47,13 @@ def sweep_collect(tree, node, store, inverse, parts, stop, part):  # type: ignor
         if stop[0]:
             break
         for _ in range(across):
-            out = store[offset[ops] : offset[ops] + length]
+            # offset[k] is the place of the block in operand k at x = 0, offset[ops] in the message
             for x in range(dims[0]):
                 for k in range(ops):
                     shifted[k] = offset[k] + x * strides[k, 0]
-                _block_product(acc, store, reads, shifted, factor, ops, length)
-                if x == 0:
-                    for j in range(length):
-                        out[j] = acc[j]
-                else:
-                    for j in range(length):
-                        out[j] += acc[j]
-            top = max(top, _largest(out, length))
+                _product(acc, store, reads, shifted, factor, ops, length, -1, 1.0, -1)
+                _put(store, offset[ops], acc, length, x == 0)
+            top = max(top, largest(store, offset[ops], length))
             _advance(outer, kept, inner - 1, dims, strides, digits, offset)
         _advance(outer, 0, kept, dims, strides, digits, offset)
     return top
@@ -62,7 +66,8 @@ def sweep_distribute(  # type: ignore[no-untyped-def]
     """Belief of one part of a large node, summed per state and per child.
 
     Children of the widest separator get their message at once, and `founds` its largest entry and
-    the sum of the belief; the sums of the others go to `scratches`.
+    the sum of the belief; the sums of the others go to `scratches`. A child that has the widest
+    separator for itself is told the sums of all the others, so that nothing is divided.
     """
     scratch, mass, found = scratches[part], masses[part], founds[part]
     begin = tree.op_start[node]
@@ -73,12 +78,12 @@ def sweep_distribute(  # type: ignore[no-untyped-def]
     low, high, across = _range(dims, outer, kept, inner, part, parts)
     _seek(outer, kept, low, dims, strides, digits, offset)
     place, used, _ = shares(tree, node)
+    lone = wide >= 0 and np.sum(place == WIDEST) == 1
+    apart = wide if lone else -1  # the operand that is multiplied last
     states = dims[0]
-    width = 1  # entries of a block as the widest child sees it
-    if wide >= 0:
-        for a in range(inner, m):
-            width *= dims[a] if strides[wide, a] > 0 else 1
-    held = np.zeros(states * width)
+    width = reads.own[wide] if wide >= 0 else 1  # entries of a block as the widest child sees it
+    together = max(1, min(states, HELD // width))  # so many states share a walk across
+    held = np.zeros(together * width)
     scratch[:used] = 0.0
     mass[:] = 0.0
     found[:] = 0.0
@@ -87,32 +92,47 @@ def sweep_distribute(  # type: ignore[no-untyped-def]
     for _ in range(low, high):
         if stop[0]:
             break
-        held[:] = 0.0
-        for _ in range(across):
-            down = store[offset[ops] : offset[ops] + length]
-            for x in range(states):
-                for k in range(ops):
-                    shifted[k] = offset[k] + x * strides[k, 0]
-                _block_product(acc, store, reads, shifted, factor, ops, length)
-                total = _weigh(acc, down, scale, length)
-                mass[x] += total
-                for k in range(ops):
-                    if k == wide:
-                        _block_sums(held, x * width, acc, reads, k, total, length)
-                    elif place[k] >= 0:
+        for begun in range(0, states, together):
+            # `held` has the sums of this place of the widest child; a walk across ends where it
+            # began, so that offsets are those of the place again when the message is written
+            held[:] = 0.0
+            ended = min(begun + together, states)
+            for _ in range(across):
+                for x in range(begun, ended):
+                    for k in range(ops):
+                        shifted[k] = offset[k] + x * strides[k, 0]
+                    above = offset[ops]
+                    _product(acc, store, reads, shifted, factor, ops, length, above, scale, apart)
+                    here = (x - begun) * width
+                    if lone:
+                        _add_sums(held, here, acc, reads, wide, length)
+                        _times(acc, store, shifted[wide], factor[wide], reads, wide, length)
+                    total = _total(acc, length)
+                    mass[x] += total
+                    for k in range(ops):
                         at = place[k] + shifted[k] - tree.op_data[begin + k]
-                        _block_sums(scratch, at, acc, reads, k, total, length)
-            _advance(outer, kept, inner - 1, dims, strides, digits, offset)
-        for k in range(ops):
-            if place[k] == WIDEST:
-                for x in range(states):
-                    first = offset[k] + x * strides[k, 0]
-                    message = store[first : first + width]
-                    sums = held[x * width : (x + 1) * width]
-                    top, total = divide(message, sums, factor[k])
+                        if k == wide and not lone:
+                            _add_sums(held, here, acc, reads, k, length)
+                        elif place[k] >= 0 and reads.own[k] == 1:
+                            scratch[at] += total
+                        elif place[k] >= 0:
+                            _add_sums(scratch, at, acc, reads, k, length)
+                _advance(outer, kept, inner - 1, dims, strides, digits, offset)
+            for k in range(ops):
+                if place[k] != WIDEST:
+                    continue
+                for x in range(begun, ended):
+                    first, here = offset[k] + x * strides[k, 0], (x - begun) * width
+                    if lone:
+                        store[first : first + width] = held[here : here + width]
+                        top, total = largest(held, here, width), 0.0
+                    else:
+                        top, total = divide(store, first, held, here, width, factor[k])
                     found[k, 0] = max(found[k, 0], top)
                     found[k, 1] += total
         _advance(outer, 0, kept, dims, strides, digits, offset)
+    if lone:
+        found[wide, 1] = mass.sum()
 
 
 @kernel
@@ -146,8 +166,8 @@ def finish_distribute(tree, node, store, inverse, scratch, masses, found, mass):
                 total += found[p, k, 1]
         else:
             first = tree.message[child]
-            sums = scratch[0, place[k] : place[k] + tree.size[child]]
-            top, total = divide(store[first : first + len(sums)], sums, inverse[child])
+            count = tree.size[child]
+            top, total = divide(store, first, scratch[0], place[k], count, inverse[child])
         if not safe(top, total):
             return False
         inverse[child] = 1.0 / top
@@ -174,8 +194,7 @@ def _loops(tree, node, ops):  # type: ignore[no-untyped-def]
         strides[ops, a] = step
         step *= dims[a]
     inner, length = m - 1, dims[m - 1]
-    most = min(BLOCK, HELD // dims[0])
-    while inner > 1 and length * dims[inner - 1] <= most:
+    while inner > 1 and length * dims[inner - 1] <= (BLOCK if length >= BRIEF else LONGEST):
         inner -= 1
         length *= dims[inner]
     outer = np.empty(max(inner - 1, 1), np.int64)
@@ -246,158 +265,240 @@ def _advance(outer, first, last, dims, strides, digits, offset):  # type: ignore
         at -= 1
 
 
+class Reads(NamedTuple):
+    """How the operands of a clique lie in a block of its fastest axes.
+
+    Neighbouring axes that an operand lacks are one gap. It becomes a block gap by gap, fastest
+    first, and a block is summed to an operand in the opposite order: what is long is done in long
+    runs, and what has short runs is done while it is small.
+    """
+
+    own: IntArray  # o    entries of an operand in a block
+    missing: IntArray  # o    number of gaps
+    gaps: IntArray  # o g 3    entries of its own axes outside of a gap, of the gap, of all inside
+    short: BoolArray  # o    runs are so short that its entries are looked up one by one
+    rows: IntArray  # o block    at these places
+    spare: FloatArray  # room for two blocks, on the way from one gap to the next
+
+
 @kernel
 def _reads(dims, strides, m, inner, length, ops):  # type: ignore[no-untyped-def]
-    """How each operand reads a block: the kind, the length of a run and of a row, where rows begin.
-
-    A row is one place, one run, or the repetitions of a run of two.
-    """
-    shape = np.zeros((ops, 3), np.int64)
+    own = np.empty(ops, np.int64)
+    count = np.zeros(ops, np.int64)
+    gaps = np.empty((ops, m - inner, 3), np.int64)
+    short = np.zeros(ops, np.bool_)
     rows = np.empty((ops, length), np.uint32)
     for k in range(ops):
-        run, step, a = 1, -1, m - 1
-        while a >= inner and (dims[a] == 1 or step < 0 or (strides[k, a] > 0) == (step > 0)):
-            if dims[a] > 1:
-                step = 1 if strides[k, a] > 0 else 0
-                run *= dims[a]
-            a -= 1
-        if run == length:
-            shape[k, 0] = _ALONG if step > 0 else _CONSTANT
-            continue
-        row, last = run, a
-        if run == 2:
-            while last >= inner and (dims[last] == 1 or (strides[k, last] > 0) != (step > 0)):
-                row *= dims[last]
-                last -= 1
-        kind = _PLACES
-        if run == 2 and row >= LONG:
-            kind = _IN_TURN if step > 0 else _TWICE
-        elif run >= LONG:
-            kind = _CONSECUTIVE if step > 0 else _EQUAL
-            row, last = run, a
-        else:
-            run, row, last = 1, 1, m - 1
-        shape[k, 0], shape[k, 1], shape[k, 2] = kind, run, row
-        for r in range(length // row):
-            rest, index = r, 0
-            for b in range(last, inner - 1, -1):
-                index += (rest % dims[b]) * strides[k, b]
-                rest //= dims[b]
-            rows[k, r] = index
-    return shape, rows
-
-
-@kernel(fastmath=FAST)
-def _block_product(acc, store, reads, offset, factor, ops, length):  # type: ignore[no-untyped-def]
-    """Acc = Π operands over one block."""
-    shape, rows = reads
-    scale = 1.0
-    begun = False
-    for k in range(ops):
-        scale *= store[offset[k]] * factor[k] if shape[k, 0] == _CONSTANT else factor[k]
-    for k in range(ops):
-        if shape[k, 0] == _ALONG:
-            source = store[offset[k] : offset[k] + length]
-            if begun:
-                for j in range(length):
-                    acc[j] *= source[j]
+        inside, held, lacking = 1, 1, False
+        for a in range(m - 1, inner - 1, -1):
+            if dims[a] == 1:
+                continue
+            g = count[k]
+            if strides[k, a] > 0:
+                held *= dims[a]
+                lacking = False
+            elif lacking:
+                gaps[k, g - 1, 1] *= dims[a]
             else:
-                for j in range(length):
-                    acc[j] = source[j] * scale
-            begun = True
-    if not begun:
-        acc[:length] = scale
+                gaps[k, g, 0], gaps[k, g, 1], gaps[k, g, 2] = held, dims[a], inside
+                short[k] = short[k] or 2 < inside < SHORT
+                count[k] += 1
+                lacking = True
+            inside *= dims[a]
+        own[k] = held
+        for g in range(count[k]):
+            gaps[k, g, 0] = held // gaps[k, g, 0]
+        if short[k]:
+            rows[k, 0] = 0
+            inside = 1
+            for a in range(m - 1, inner - 1, -1):
+                for x in range(1, dims[a]):
+                    for j in range(inside):
+                        rows[k, x * inside + j] = rows[k, j] + x * strides[k, a]
+                inside *= dims[a]
+    return Reads(own, count, gaps, short, rows, np.empty(2 * length))
+
+
+@kernel(fastmath=FAST)
+def _product(acc, store, reads, offset, factor, ops, length, above, scale, apart):  # type: ignore[no-untyped-def]
+    """Acc = scale · Π operands over one block, but for `apart`, and times the block at `above`."""
+    first = above
     for k in range(ops):
-        if shape[k, 0] > _ALONG:
-            _multiply_rows(acc, store, offset[k], shape[k], rows[k], length)
+        if k == apart:
+            continue
+        scale *= store[offset[k]] * factor[k] if reads.own[k] == 1 else factor[k]
+        if first < 0 and reads.own[k] == length:
+            first = offset[k]
+    if first < 0:
+        acc[:] = scale
+    else:
+        at = _U(first)
+        for j in range(length):
+            acc[j] = store[at + _U(j)] * scale
+    for k in range(ops):
+        if k != apart and reads.own[k] > 1 and offset[k] != first:
+            _times(acc, store, offset[k], 1.0, reads, k, length)
 
 
 @kernel(fastmath=FAST)
-def _multiply_rows(acc, store, base, shape, rows, length):  # type: ignore[no-untyped-def]
-    kind, run, row = shape[0], shape[1], shape[2]
-    if kind == _PLACES:
-        source = store[base:]
+def _times(acc, store, offset, factor, reads, k, length):  # type: ignore[no-untyped-def]
+    """Acc *= factor · one operand over a block."""
+    at = _U(offset)
+    if reads.own[k] == length:
         for j in range(length):
-            acc[j] *= source[rows[j]]
+            acc[j] *= store[at + _U(j)] * factor
         return
-    at = _U(0)
-    for r in range(length // row):
-        first = _U(base) + _U(rows[r])
-        if kind == _CONSECUTIVE:
-            for j in range(run):
-                acc[at + _U(j)] *= store[first + _U(j)]
-        elif kind == _EQUAL:
-            value = store[first]
-            for j in range(run):
-                acc[at + _U(j)] *= value
-        elif kind == _TWICE:
-            for i in range(row // 2):
-                value = store[first + _U(i)]
-                acc[at + _U(2 * i)] *= value
-                acc[at + _U(2 * i + 1)] *= value
-        else:
-            one, two = store[first], store[first + _U(1)]
-            for i in range(row // 2):
-                acc[at + _U(2 * i)] *= one
-                acc[at + _U(2 * i + 1)] *= two
-        at += _U(row)
+    if reads.own[k] == 1:
+        value = store[at] * factor
+        for j in range(length):
+            acc[j] *= value
+        return
+    if reads.short[k]:
+        rows = reads.rows[k]
+        for j in range(length):
+            acc[j] *= store[at + _U(rows[j])] * factor
+        return
+    if factor != 1.0:
+        for j in range(length):
+            acc[j] *= factor
+    gaps, spare = reads.gaps, reads.spare
+    last = reads.missing[k] - 1
+    if last == 0:
+        _spread(acc, 0, store, offset, gaps[k, 0, 0], gaps[k, 0, 1], gaps[k, 0, 2], True)
+        return
+    _spread(spare, 0, store, offset, gaps[k, 0, 0], gaps[k, 0, 1], gaps[k, 0, 2], False)
+    here = 0
+    for g in range(1, last):
+        there = length - here
+        _spread(spare, there, spare, here, gaps[k, g, 0], gaps[k, g, 1], gaps[k, g, 2], False)
+        here = there
+    _spread(acc, 0, spare, here, gaps[k, last, 0], gaps[k, last, 1], gaps[k, last, 2], True)
 
 
 @kernel(fastmath=FAST)
-def _block_sums(target, base, acc, reads, k, total, length):  # type: ignore[no-untyped-def]
-    """Add a block to the sums of one operand, the places of which begin at `base`."""
-    shape, rows = reads
-    kind, run, row = shape[k, 0], shape[k, 1], shape[k, 2]
-    if kind == _CONSTANT:
-        target[base] += total
+def _spread(target, there, source, here, before, width, run, times):  # type: ignore[no-untyped-def]
+    """Target = source repeated along a gap, or target times that."""
+    a, b = _U(there), _U(here)
+    if width == 2 and run == 1:
+        for i in range(before):
+            value = source[b + _U(i)]
+            one = target[a + _U(2 * i)] if times else 1.0
+            two = target[a + _U(2 * i + 1)] if times else 1.0
+            target[a + _U(2 * i)] = value * one
+            target[a + _U(2 * i + 1)] = value * two
+    elif run == 1:
+        for i in range(before):
+            value = source[b + _U(i)]
+            if times:
+                for j in range(width):
+                    target[a + _U(j)] *= value
+            else:
+                for j in range(width):
+                    target[a + _U(j)] = value
+            a += _U(width)
+    elif times and width == 2 and run == 2:
+        for i in range(before):
+            one, two = source[b + _U(2 * i)], source[b + _U(2 * i + 1)]
+            target[a + _U(4 * i)] *= one
+            target[a + _U(4 * i + 1)] *= two
+            target[a + _U(4 * i + 2)] *= one
+            target[a + _U(4 * i + 3)] *= two
+    elif times:
+        for _ in range(before):
+            for _ in range(width):
+                for j in range(run):
+                    target[a + _U(j)] *= source[b + _U(j)]
+                a += _U(run)
+            b += _U(run)
+    else:
+        for _ in range(before):
+            for _ in range(width):
+                for j in range(run):
+                    target[a + _U(j)] = source[b + _U(j)]
+                a += _U(run)
+            b += _U(run)
+
+
+@kernel(fastmath=FAST)
+def _add_sums(target, first, acc, reads, k, length):  # type: ignore[no-untyped-def]
+    """Add a block to the sums of one operand, the places of which begin at `first`."""
+    gaps, spare = reads.gaps, reads.spare
+    if reads.missing[k] == 0:
+        _put(target, first, acc, length, False)
         return
-    if kind == _ALONG:
-        out = target[base : base + length]
-        for j in range(length):
-            out[j] += acc[j]
+    last = reads.missing[k] - 1
+    if last == 0:
+        _sum_gap(target, first, acc, 0, gaps[k, 0, 0], gaps[k, 0, 1], gaps[k, 0, 2], True)
         return
-    if kind == _PLACES:
-        out = target[base:]
-        for j in range(length):
-            out[rows[k, j]] += acc[j]
-        return
-    at = _U(0)
-    for r in range(length // row):
-        first = _U(base) + _U(rows[k, r])
-        if kind == _CONSECUTIVE:
-            for j in range(run):
-                target[first + _U(j)] += acc[at + _U(j)]
-        elif kind == _EQUAL:
+    _sum_gap(spare, 0, acc, 0, gaps[k, last, 0], gaps[k, last, 1], gaps[k, last, 2], False)
+    here = 0
+    for g in range(last - 1, 0, -1):
+        there = length - here
+        _sum_gap(spare, there, spare, here, gaps[k, g, 0], gaps[k, g, 1], gaps[k, g, 2], False)
+        here = there
+    _sum_gap(target, first, spare, here, gaps[k, 0, 0], gaps[k, 0, 1], gaps[k, 0, 2], True)
+
+
+@kernel(fastmath=FAST)
+def _sum_gap(target, there, source, here, before, width, run, add):  # type: ignore[no-untyped-def]
+    """Target = source summed along a gap, or that added to it."""
+    a, b = _U(there), _U(here)
+    if run == 1:
+        for i in range(before):
             value = 0.0
+            for j in range(width):
+                value += source[b + _U(j)]
+            target[a + _U(i)] = value + target[a + _U(i)] if add else value
+            b += _U(width)
+        return
+    if width == 2 and run == 2:
+        for i in range(before):
+            for j in range(2):
+                value = source[b + _U(4 * i + j)] + source[b + _U(4 * i + 2 + j)]
+                target[a + _U(2 * i + j)] = value + target[a + _U(2 * i + j)] if add else value
+        return
+    if width == 2 and run == 4:
+        for i in range(before):
+            for j in range(4):
+                value = source[b + _U(8 * i + j)] + source[b + _U(8 * i + 4 + j)]
+                target[a + _U(4 * i + j)] = value + target[a + _U(4 * i + j)] if add else value
+        return
+    if run < SHORT:
+        for _ in range(before):
             for j in range(run):
-                value += acc[at + _U(j)]
-            target[first] += value
-        elif kind == _TWICE:
-            for i in range(row // 2):
-                target[first + _U(i)] += acc[at + _U(2 * i)] + acc[at + _U(2 * i + 1)]
-        else:
-            one, two = 0.0, 0.0
-            for i in range(row // 2):
-                one += acc[at + _U(2 * i)]
-                two += acc[at + _U(2 * i + 1)]
-            target[first] += one
-            target[first + _U(1)] += two
-        at += _U(row)
+                value = 0.0
+                for i in range(width):
+                    value += source[b + _U(i * run + j)]
+                target[a + _U(j)] = value + target[a + _U(j)] if add else value
+            a += _U(run)
+            b += _U(run * width)
+        return
+    for _ in range(before):
+        if not add:
+            for j in range(run):
+                target[a + _U(j)] = 0.0
+        for _ in range(width):
+            for j in range(run):
+                target[a + _U(j)] += source[b + _U(j)]
+            b += _U(run)
+        a += _U(run)
 
 
 @kernel(fastmath=FAST)
-def _weigh(acc, down, scale, length):  # type: ignore[no-untyped-def]
-    """Acc *= down · scale; returns its sum."""
+def _put(target, first, acc, length, fresh):  # type: ignore[no-untyped-def]
+    """Write a block to its place, or add it to what is there."""
+    at = _U(first)
+    if fresh:
+        for j in range(length):
+            target[at + _U(j)] = acc[j]
+    else:
+        for j in range(length):
+            target[at + _U(j)] += acc[j]
+
+
+@kernel(fastmath=FAST)
+def _total(acc, length):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(length):
-        acc[j] *= down[j] * scale
         total += acc[j]
     return total
-
-
-@kernel(fastmath=FAST)
-def _largest(values, length):  # type: ignore[no-untyped-def]
-    top = 0.0
-    for j in range(length):
-        top = values[j] if values[j] > top else top
-    return top

@@ -35,7 +35,7 @@ from icgi.exact.rings import Ring, ring_of
 from icgi.inference import Budget, Marginals, Status
 from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
-from icgi.model.ising import as_ising
+from icgi.model.ising import IsingArrays
 
 WIDEST = 22  # spins of a column: vectors of 4 million numbers
 TINY = 1e-280  # of the largest entry: smaller ones of a positive vector tell nothing
@@ -126,13 +126,14 @@ class Found:
         return max(LEFT_OUT * self.apart, LEFT_OUT * float(abs(self.values[-1])), rounding)
 
 
-def by_transfer(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals | None:
+def by_transfer(
+    model: FactorGraph, spins: IsingArrays | None, budget: Budget, rng: Generator
+) -> Marginals | None:
     """Marginals of a ring of columns, `converged` with a stated error; None for all other models.
 
     None, too, where memory or time are not enough. More vectors are taken until the smallest
-    eigenvalue is negligible.
+    eigenvalue is negligible. `spins` are the model as such, where it is one of spins.
     """
-    spins = as_ising(model)
     ring = None if spins is None else ring_of(spins)
     if spins is None or ring is None or ring.spins.shape[1] > WIDEST:
         return None

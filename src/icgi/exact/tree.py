@@ -11,13 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from icgi.exact.axes import BLOCK, HALVES, HELD, shares
+from icgi.exact.axes import HALVES, HELD, LONGEST, shares
+from icgi.exact.contractions import pair_scratch
 from icgi.kernels import brief, kernel
-from icgi.model.graph import FactorGraph, FloatArray, IntArray
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.wiring import wiring
 
 GROUP = 4096  # entries up to which small operands of a large clique are multiplied together first
 SHORT = 24  # numbers up to which they are sorted by insertion
+PAIRED = 2**10  # entries of a clique from which it may be contracted
+PAIR_SHARE = 4  # times that both of its tables are smaller, at the least
+# Nanoseconds of both passes for an entry of a clique: contracted, besides what short runs add;
+# swept, besides what each operand adds.
+PAIR, PAIR_RUN = 0.5, 6.0
+SWEEP, SWEEP_EACH = 0.6, 0.7
 LARGE = 2**14  # cliques above this many entries are swept in blocks, never formed
 
 
@@ -31,6 +38,7 @@ class Tree(NamedTuple):
     sep: IntArray  # times, ascending
     size: IntArray  # m    entries of the separator
     clique: IntArray  # m    entries of the clique
+    paired: BoolArray  # m    whether it is a product of two smaller tables (`contractions`)
     message: IntArray  # m    where a node's message begins in the store
     op_start: IntArray  # m+1  where a node's operands begin
     op_data: IntArray  # o    where an operand's table begins in the store
@@ -53,6 +61,7 @@ class Plan:
     store_entries: int  # factor tables and messages
     scratch_entries: int  # largest set of sums that one node of the distribute pass needs
     sweep_entries: int  # what the halves of a sweep hold besides
+    formed_entries: int  # largest clique that is formed
     clique_entries: float  # sum of all clique tables: the work of one pass
     largest_clique: int
 
@@ -65,9 +74,10 @@ def plan(model: FactorGraph, order: IntArray) -> Plan:
             model.cards, np.asarray(order), w.scope_start, w.scope, w.table_start
         )
         tree = Tree(*arrays)
-        scratch, room, total, largest = _needs(tree)
+        scratch, room, formed, total, largest = _needs(tree)
     store = int(filled + tree.size.sum())
-    return Plan(tree, time, factor_data, store, int(scratch), int(room), float(total), int(largest))
+    entries = store, int(scratch), int(room), int(formed), float(total), int(largest)
+    return Plan(tree, time, factor_data, *entries)
 
 
 def fill_store(model: FactorGraph, plan: Plan, log: bool) -> tuple[FloatArray, float]:
@@ -97,15 +107,16 @@ def _plan(cards, order, scope_start, scope, table_start):  # type: ignore[no-unt
     sizes = table_start[1:] - table_start[:-1]
     variable, parent, sep_start, sep = _separators(n, scope_start, scopes)
     built = _assemble(by_time, scope_start, scopes, sizes, variable, parent, sep_start, sep)
-    nodes, variable, sep_start, sep, size, clique, message, op_start, op_data, op_scope = built[:10]
-    op_arity, op_child, scopes, factor_data = built[10:]
+    nodes, variable, sep_start, sep, size, clique, paired, message, op_start = built[:9]
+    op_data, op_scope, op_arity, op_child, scopes, factor_data = built[9:]
     axes = _axes(
-        by_time, variable, sep_start, sep, size, clique, op_start, op_scope, op_arity, scopes
-    )
+        by_time, variable, sep_start, sep, size, clique, paired, op_start, op_scope, op_arity,
+        scopes,
+    )  # fmt: skip
     return (
         time, factor_data, table_start[-1], by_time, nodes, variable, sep_start,
-        sep.astype(np.int32), size, clique, message, op_start, op_data, op_scope, op_arity,
-        op_child, scopes.astype(np.int32), *axes,
+        sep.astype(np.int32), size, clique, paired, message, op_start, op_data, op_scope,
+        op_arity, op_child, scopes.astype(np.int32), *axes,
     )  # fmt: skip
 
 
@@ -216,6 +227,7 @@ def _assemble(  # type: ignore[no-untyped-def]
     out_variable = np.full(most, -1, np.int64)
     out_size = np.empty(most, np.int64)
     out_clique = np.empty(most, np.int64)
+    out_paired = np.zeros(most, np.bool_)
     out_sep_start = np.zeros(most + 1, np.int64)
     out_sep = np.empty(len(sep) + total_scope, np.int64)
     nodes = np.empty(most, np.int64)
@@ -249,7 +261,14 @@ def _assemble(  # type: ignore[no-untyped-def]
         clique = size[t] * cards[t]
         begin, end = start[t], start[t + 1]
         groups = 0
-        if clique > LARGE and end - begin > 2:
+        paired = False
+        if clique >= PAIRED and end - begin > 1:
+            paired, groups = _pair(
+                members[begin:end], group_of[begin:end], cards, t,
+                sep[sep_start[t] : sep_start[t + 1]], clique, f, sizes, size, scope_start, scopes,
+                sep_start, sep,
+            )  # fmt: skip
+        if clique > LARGE and end - begin > 2 and not paired:
             # greedy: open a group with the first small operand left, add what keeps it small
             bound = min(GROUP, clique // 16)
             grouped = np.zeros(end - begin, np.bool_)
@@ -332,6 +351,7 @@ def _assemble(  # type: ignore[no-untyped-def]
         out_sep_start[node + 1] = low + width
         out_size[node] = size[t]
         out_clique[node] = clique
+        out_paired[node] = paired
         message[node] = filled
         filled += size[t]
         for b in range(begin, end):
@@ -358,9 +378,109 @@ def _assemble(  # type: ignore[no-untyped-def]
         written += width
     return (
         nodes[:made], out_variable[:made], out_sep_start[: made + 1], out_sep, out_size[:made],
-        out_clique[:made], message[:made], op_start[: made + 1], op_data[:ops], op_scope[:ops],
-        op_arity[:ops], op_child[:ops], all_scopes[:written], factor_data,
+        out_clique[:made], out_paired[:made], message[:made], op_start[: made + 1], op_data[:ops],
+        op_scope[:ops], op_arity[:ops], op_child[:ops], all_scopes[:written], factor_data,
     )  # fmt: skip
+
+
+@kernel
+def _pair(  # type: ignore[no-untyped-def]
+    members, group_of, cards, t, outer, clique, f, sizes, size, scope_start, scopes, sep_start, sep
+):
+    """Whether the operands of a clique are better multiplied into two tables, that are contracted.
+
+    Returns that and the number of tables with a node of their own; `group_of` says which operand
+    belongs to which of them, −2 for one that is such a table alone. Tried are two greedy divisions,
+    where operands join, largest first, the table that grows least, and all those that give the
+    second table what has none of the slowest axes: its own axes are then the fastest, in long runs.
+    """
+    count, m = len(members), len(outer)
+    if m > 62:
+        return False, 0
+    entries = np.empty(count, np.int64)
+    axes = np.zeros(count, np.int64)  # of each operand, as bits; all of them have that of t
+    for k in range(count):
+        o = members[k]
+        entries[k] = sizes[o] if o < f else size[o - f]
+        if PAIR_SHARE * entries[k] > clique:
+            return False, 0
+        low = scope_start[o] if o < f else sep_start[o - f]
+        high = scope_start[o + 1] if o < f else sep_start[o - f + 1]
+        at = 0
+        for b in range(low, high):
+            v = scopes[b] if o < f else sep[b]
+            if v != t:
+                while outer[at] != v:
+                    at += 1
+                axes[k] |= 1 << at
+    ranked = np.argsort(-entries)
+    side, best_side = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    large = 0
+    for k in range(count):
+        large += entries[k] > min(GROUP, clique // 16)
+    # small ones are multiplied into a few tables before a sweep
+    best = clique * (SWEEP + SWEEP_EACH * min(large + 2, count))
+    found = False
+    for c in range(-1, m):
+        one, two, ones, twos = 0, 0, 0, 0
+        for k in ranked:
+            if c > 0:
+                into = 1 if axes[k] != 0 and axes[k] & ((1 << c) - 1) == 0 else 0
+            else:
+                joined = 1.0 if c < 0 else 3.0
+                a, b = _table(one, cards, t, outer), _table(two, cards, t, outer)
+                a_with = _table(one | axes[k], cards, t, outer)
+                b_with = _table(two | axes[k], cards, t, outer)
+                cost_one = a_with * (joined if ones > 0 else 1.0) - a * (
+                    joined if ones > 1 else 1.0
+                )
+                cost_two = b_with * (joined if twos > 0 else 1.0) - b * (
+                    joined if twos > 1 else 1.0
+                )
+                into = 1 if ones > 0 and cost_two < cost_one else 0
+            side[k] = into
+            if into == 0:
+                one |= axes[k]
+                ones += 1
+            else:
+                two |= axes[k]
+                twos += 1
+        if ones == 0 or twos == 0:
+            continue
+        a, b = _table(one, cards, t, outer), _table(two, cards, t, outer)
+        if PAIR_SHARE * max(a, b) > clique:
+            continue
+        run = 1  # entries of the fastest axes that belong to the same tables
+        for v in range(m - 1, -1, -1):
+            if (one >> v) & 1 != (one >> (m - 1)) & 1 or (two >> v) & 1 != (two >> (m - 1)) & 1:
+                break
+            run *= cards[outer[v]]
+        cost = clique * (PAIR + PAIR_RUN / run)
+        cost += a * (1.0 if ones == 1 else 1.0 + 2.0 * ones)
+        cost += b * (1.0 if twos == 1 else 1.0 + 2.0 * twos)
+        if cost < best:
+            best, found = cost, True
+            best_side[:] = side
+    if not found:
+        return False, 0
+    groups = 0
+    for h in range(2):
+        several = np.sum(best_side == h) > 1
+        for k in range(count):
+            if best_side[k] == h:
+                group_of[k] = groups if several else -2
+        groups += several
+    return True, groups
+
+
+@kernel
+def _table(axes, cards, t, outer):  # type: ignore[no-untyped-def]
+    """Entries of a table over some axes of a clique, given as bits, and that of t."""
+    entries = float(cards[t])
+    for v in range(len(outer)):
+        if (axes >> v) & 1:
+            entries *= cards[outer[v]]
+    return entries
 
 
 @kernel
@@ -383,32 +503,42 @@ def _operand(  # type: ignore[no-untyped-def]
 @kernel
 def swept(tree, node):  # type: ignore[no-untyped-def]
     """Whether a clique is swept in blocks; lone variables of many states and groups are not."""
-    return tree.clique[node] > LARGE and tree.size[node] > 1 and tree.variable[node] >= 0
+    return (
+        tree.clique[node] > LARGE
+        and tree.size[node] > 1
+        and tree.variable[node] >= 0
+        and not tree.paired[node]
+    )
 
 
 @kernel
 def _needs(tree):  # type: ignore[no-untyped-def]
-    """Entries of scratch, of what sweeps hold besides, of all cliques, and of the largest one."""
-    scratch, room, total, largest = 0, 0, 0.0, 1
+    """Entries of scratch, of what sweeps hold, of the largest formed clique, of all cliques."""
+    scratch, room, formed, total, largest = 0, 0, 1, 0.0, 1
     for node in range(len(tree.nodes)):
         total += tree.clique[node]
         largest = max(largest, tree.clique[node])
+        if tree.paired[node]:
+            scratch = max(scratch, pair_scratch(tree, node))
+            continue
         if swept(tree, node):
             scratch = max(scratch, shares(tree, node)[1])
             last = tree.cards[tree.sep[tree.sep_start[node + 1] - 1]]
-            length = max(last, BLOCK)
-            held = max(HELD, tree.clique[node] // tree.size[node] * last)
-            room = max(room, held + length * (1 + tree.op_start[node + 1] - tree.op_start[node]))
+            length = max(last, LONGEST)
+            held = max(HELD, length)
+            ops = tree.op_start[node + 1] - tree.op_start[node]
+            room = max(room, held + length * (3 + ops // 2 + 1))
             continue
+        formed = max(formed, tree.clique[node])
         for o in range(tree.op_start[node], tree.op_start[node + 1]):
             if tree.op_child[o] >= 0:
                 scratch = max(scratch, tree.size[tree.op_child[o]])
-    return scratch, HALVES * room, total, largest
+    return scratch, HALVES * room, formed, total, largest
 
 
 @kernel
 def _axes(  # type: ignore[no-untyped-def]
-    cards, variable, sep_start, sep, size, clique, op_start, op_scope, op_arity, scopes
+    cards, variable, sep_start, sep, size, clique, paired, op_start, op_scope, op_arity, scopes
 ):
     """Axes of the operands of cliques that are formed, neighbouring ones joined where possible."""
     start = np.zeros(op_start[-1] + 1, np.int32)
@@ -425,8 +555,8 @@ def _axes(  # type: ignore[no-untyped-def]
         own = variable[node] >= 0
         for o in range(op_start[node], op_start[node + 1]):
             start[o + 1] = k
-            if own and clique[node] > LARGE and size[node] > 1:
-                continue  # swept
+            if paired[node] or (own and clique[node] > LARGE and size[node] > 1):
+                continue  # contracted or swept
             first = k
             stride = 1
             for a in range(op_scope[o], op_scope[o] + op_arity[o]):

@@ -106,6 +106,21 @@ class FactorGraph:
         return len(self.scopes) if self.flat is None else len(self.flat.scope_start) - 1
 
     @property
+    def arity(self) -> IntArray:
+        """Number of variables of each factor (f)."""
+        if self.flat is not None:
+            return np.diff(self.flat.scope_start)
+        return np.fromiter(map(len, self.scopes), np.int64, self.n_factors)
+
+    @property
+    def touched(self) -> IntArray:
+        """Variables of all scopes, one after the other."""
+        if self.flat is not None:
+            return self.flat.scope
+        chained = itertools.chain.from_iterable(self.scopes)
+        return np.fromiter(chained, np.int64, sum(map(len, self.scopes)))
+
+    @property
     def max_states(self) -> int:
         """Largest number of states of a variable (0 for a model without variables)."""
         return int(self.cards.max(initial=0))
@@ -155,6 +170,16 @@ def of_flat(
     for name, value in (("cards", cards), ("names", names), ("states", states), ("flat", flat)):
         object.__setattr__(model, name, value)  # the class is frozen
     return model
+
+
+def factor_of(model: FactorGraph, f: int) -> tuple[tuple[int, ...], FloatArray]:
+    """Scope and table of one factor, without making those of all others."""
+    flat = model.flat
+    if flat is None or "scopes" in model.__dict__:
+        return model.scopes[f], model.log_tables[f]
+    scope = tuple(flat.scope[flat.scope_start[f] : flat.scope_start[f + 1]].tolist())
+    values = flat.values[flat.table_start[f] : flat.table_start[f + 1]]
+    return scope, values.reshape(model.cards[list(scope)])
 
 
 def flattened(scopes: tuple[tuple[int, ...], ...], tables: tuple[FloatArray, ...]) -> Flat:

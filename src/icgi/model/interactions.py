@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from icgi.model.graph import FactorGraph, FloatArray
+from icgi.model.graph import FactorGraph, FloatArray, factor_of
 
 FLOOR = 10.0  # how far below the largest entry of a table a zero counts as
 MOST_FACTORS, MOST_ENTRIES = 2**15, 2**21  # that are looked at
@@ -41,21 +41,21 @@ def bonds(model: FactorGraph) -> FloatArray:
     many are looked at, those that are looked at counting for the others. Tables beyond what may be
     looked at count as binding as strongly as any.
     """
-    wide = [f for f, scope in enumerate(model.scopes) if len(scope) > 1]
+    wide = np.flatnonzero(model.arity > 1)
     step = 1 + len(wide) // MOST_FACTORS
-    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    alike: dict[tuple[int, ...], list[tuple[tuple[int, ...], FloatArray]]] = defaultdict(list)
     left = MOST_ENTRIES
     found = np.zeros(model.n_variables)
-    for f in wide[::step]:
-        table = model.log_tables[f]
+    for f in wide[::step].tolist():
+        scope, table = factor_of(model, f)
         left -= table.size
         if left < 0:
-            found[list(model.scopes[f])] += step
+            found[list(scope)] += step
         else:
-            alike[table.shape].append(f)
+            alike[table.shape].append((scope, table))
     for members in alike.values():
-        rest = without_main_effects(floored(np.stack([model.log_tables[f] for f in members])))
+        rest = without_main_effects(floored(np.stack([table for _, table in members])))
         size = np.sqrt((rest.reshape(len(members), -1) ** 2).mean(1))
-        scopes = np.array([model.scopes[f] for f in members])
+        scopes = np.array([scope for scope, _ in members])
         np.add.at(found, scopes, (step * np.tanh(size) ** 2)[:, None])
     return found

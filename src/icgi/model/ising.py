@@ -7,7 +7,7 @@ p(s) ∝ exp β(Σ_{i<j} J_ij s_i s_j + Σ_i h_i s_i). Couplings are positive fo
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +27,7 @@ from icgi.model.graph import (
 )
 from icgi.model.wiring import Wiring, wiring
 
+_Numbers = TypeVar("_Numbers", IntArray, FloatArray)
 _PAIR = np.array([[1.0, -1.0], [-1.0, 1.0]])  # s_i s_j
 _SPIN = np.array([-1.0, 1.0])  # s_i
 
@@ -138,12 +139,12 @@ def ising_arrays(w: Wiring) -> IsingArrays | None:
     if not plain or not np.isfinite(w.values).all():
         return None
     ends, starts = w.scope_start[:-1], w.table_start[:-1]
-    single = arity == 1
+    single = np.flatnonzero(arity == 1)
     site = w.scope[ends[single]]
-    a = w.values[starts[single][:, None] + np.arange(2)]  # u k
-    double = arity == 2
-    pair = w.scope[ends[double][:, None] + np.arange(2)]  # e 2
-    b = w.values[starts[double][:, None] + np.arange(4)]  # e 4    00, 01, 10, 11
+    a = _rows(w.values, starts[single], 2)  # u k
+    double = np.flatnonzero(arity == 2)
+    pair = _rows(w.scope, ends[double], 2)  # e 2
+    b = _rows(w.values, starts[double], 4)  # e 4    00, 01, 10, 11
     up, across = b[:, 3] - b[:, 0], b[:, 2] - b[:, 1]  # differences first: symmetric tables give 0
     n = len(w.cards)
     fields = _sums(site, (a[:, 1] - a[:, 0]) / 2, n)
@@ -156,10 +157,21 @@ def ising_arrays(w: Wiring) -> IsingArrays | None:
     return IsingArrays(edges, couplings, fields, float(constant))
 
 
+def _rows(values: _Numbers, start: IntArray, width: int) -> _Numbers:
+    """So many numbers from each start; a view where they follow each other, as they mostly do.
+
+    Starts are ascending and at least so far apart.
+    """
+    if len(start) and start[-1] - start[0] == width * (len(start) - 1):
+        return np.asarray(values[start[0] : start[-1] + width].reshape(-1, width))
+    return np.asarray(values[start[:, None] + np.arange(width)])
+
+
 def _merge(pair: IntArray, coupling: FloatArray, n: int) -> tuple[IntArray, FloatArray]:
     keys = pair.min(1) * n + pair.max(1)
     if (keys[1:] > keys[:-1]).all():  # sorted and each once, as generators and `ising_model` write
-        return np.sort(pair, 1), coupling
+        ordered = bool((pair[:, 0] < pair[:, 1]).all())
+        return pair.copy() if ordered else np.sort(pair, 1), coupling
     keys, group = np.unique(keys, return_inverse=True)
     edges = np.stack([keys // max(n, 1), keys % max(n, 1)], 1).astype(np.int64)
     return edges, _sums(group, coupling, len(keys))

@@ -57,9 +57,9 @@ def propagate(model: FactorGraph, alive: BoolArray) -> BoolArray:
 
     Raises `EvidenceError` when a variable loses its last state: the evidence has probability zero.
     """
-    w = wiring(model)
-    if not np.isneginf(w.values).any():
+    if not has_zeros(model):
         return alive
+    w = wiring(model)
     kept = alive.copy()
     with brief(30 * len(w.values)):
         emptied = _propagate(w.cards, w.scope_start, w.scope, w.table_start, w.values, kept)
@@ -191,15 +191,10 @@ def _aligned(model: FactorGraph, f: int, onto: tuple[int, ...]) -> FloatArray:
 
 
 def _labels(model: FactorGraph) -> IntArray:
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n = model.n_variables
-    pairs = np.array(
-        [(s[0], i) for s in model.scopes for i in s[1:]] or np.empty((0, 2)), dtype=np.int64
-    )
-    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+    """Number of the connected part of each variable, by its first variable."""
+    arity, scope = model.arity, model.touched
+    with brief(10 * len(scope)):
+        return np.asarray(_connected(model.n_variables, arity, scope))
 
 
 def _part(
@@ -219,6 +214,32 @@ def _kept_states(alive: BoolArray) -> tuple[IntArray, IntArray]:
     states = np.nonzero(alive)[1].astype(np.int64)
     first = np.concatenate([[0], np.cumsum(alive.sum(1))]).astype(np.int64)
     return states, first
+
+
+@kernel
+def _connected(n, arity, scope):  # type: ignore[no-untyped-def]
+    parent = np.arange(n)
+    at = 0
+    for f in range(len(arity)):
+        for e in range(at, at + arity[f]):
+            i, j = scope[at], scope[e]
+            while parent[i] != i:
+                parent[i] = parent[parent[i]]
+                i = parent[i]
+            while parent[j] != j:
+                parent[j] = parent[parent[j]]
+                j = parent[j]
+            parent[max(i, j)] = min(i, j)
+        at += arity[f]
+    label = np.empty(n, np.int64)
+    count = 0
+    for i in range(n):  # a parent is never larger
+        if parent[i] == i:
+            label[i] = count
+            count += 1
+        else:
+            label[i] = label[parent[i]]
+    return label
 
 
 @kernel
@@ -251,13 +272,22 @@ def _restrict(  # type: ignore[no-untyped-def]
                 new_scope[position] = scope[begin + a]
                 position += 1
             digits[a] = 0
-        for entry in range(new_table_start[g], new_table_start[g + 1]):
-            index = 0
-            for a in range(arity):
-                i = scope[begin + a]
-                index = index * old_cards[i] + states[first[i] + digits[a]]
-            new_values[entry] = values[table_start[f] + index]
-            a = arity - 1
+        last = begin + arity - 1
+        run = cards[scope[last]] if arity > 0 else 1
+        for entry in range(new_table_start[g], new_table_start[g + 1], run):
+            index = table_start[f]
+            if arity > 0:
+                row = 0
+                for a in range(arity - 1):
+                    i = scope[begin + a]
+                    row = row * old_cards[i] + states[first[i] + digits[a]]
+                index += row * old_cards[scope[last]]
+                kept = first[scope[last]]
+                for x in range(run):
+                    new_values[entry + x] = values[index + states[kept + x]]
+            else:
+                new_values[entry] = values[index]
+            a = arity - 2
             while a >= 0:
                 digits[a] += 1
                 if digits[a] < cards[scope[begin + a]]:
@@ -297,16 +327,25 @@ def _propagate(cards, scope_start, scope, table_start, values, alive):  # type: 
             begin, arity = scope_start[g], scope_start[g + 1] - scope_start[g]
             supported = np.zeros((arity, alive.shape[1]), np.bool_)
             digits[:arity] = 0
-            for entry in range(table_start[g], table_start[g + 1]):
-                possible = values[entry] != -np.inf
-                for a in range(arity):
-                    possible = possible and alive[scope[begin + a], digits[a]]
-                if possible:
-                    for a in range(arity):
-                        supported[a, digits[a]] = True
-                elif arity == 0:
+            if arity == 0:
+                if values[table_start[g]] == -np.inf:
                     return 0
-                a = arity - 1
+                continue
+            last = scope[begin + arity - 1]
+            for entry in range(table_start[g], table_start[g + 1], cards[last]):
+                row = True  # whether the states of all variables but the last are left
+                for a in range(arity - 1):
+                    row = row and alive[scope[begin + a], digits[a]]
+                if row:
+                    found = False
+                    for x in range(cards[last]):
+                        if alive[last, x] and values[entry + x] != -np.inf:
+                            supported[arity - 1, x] = True
+                            found = True
+                    if found:
+                        for a in range(arity - 1):
+                            supported[a, digits[a]] = True
+                a = arity - 2
                 while a >= 0:
                     digits[a] += 1
                     if digits[a] < cards[scope[begin + a]]:

@@ -8,17 +8,28 @@ from icgi.neural.pace import check
 
 DIFFUSIONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # times of the heat kernels, doubling
 TERMS = 12  # of the series for the first, ½¹³/13! below rounding
+NEARBY = 6  # distances up to which all pairs are found at once
 FAR = 1000.0  # distance of variables that no path joins; above any real one
 
 
 def distances(adjacency: Tensor, deadline: Deadline | None = None) -> Tensor:
-    """Shortest-path distances (b n n), `FAR` where no path leads."""
-    d = torch.where(adjacency > 0, 1.0, FAR).to(adjacency.dtype)
+    """Shortest-path distances (b n n), `FAR` where no path leads.
+
+    Nearby pairs are found step by step, for all at once; what is left then, one variable at a time.
+    """
+    linked = (adjacency > 0).to(adjacency.dtype)
+    d = torch.where(linked > 0, 1.0, FAR).to(linked.dtype)
     d.diagonal(dim1=1, dim2=2).zero_()
+    for steps in range(2, NEARBY + 1):
+        check(deadline)
+        new = (((d < steps).to(d.dtype) @ linked) > 0) & (d == FAR)
+        if not new.any():
+            return d
+        d.masked_fill_(new, float(steps))
     for v in range(d.shape[1]):
         check(deadline)
-        d = torch.minimum(d, d[:, :, v, None] + d[:, v, None])
-    return d.clamp(max=FAR)
+        torch.minimum(d, d[:, :, v, None] + d[:, v, None], out=d)
+    return d.clamp_(max=FAR)
 
 
 def after_elimination(d: Tensor, to: Tensor) -> Tensor:

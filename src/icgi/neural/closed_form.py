@@ -18,6 +18,8 @@ WEIGHTS = (
 SIGNS = (1.0, -1.0)
 SMALL = 1e-12
 MOST_CORRELATION = 0.999  # of two neighbours, so that regressing on both stays sound
+MOST_FIELD = 20.0  # of a spin, so that products of its exponentials are numbers
+MANY_PAIRS = 2000  # from which operations cost more than the calls of them
 MOST_MEAN = 1.0 - 1e-7  # |m| of a spin that is put back; keeps atanh finite in float32
 
 
@@ -81,16 +83,10 @@ def project(
     alone = 0.5 * (log_2cosh(one + row[..., None]) - log_2cosh(one - row[..., None]))
     alone = (alone * weights).sum(-1)  # b w    one neighbour exact, the others Gaussian
 
-    a = a[:, :, None] - shift[:, None, :]  # b w w    the field without j and k
-    plus = (row[:, :, None] + row[:, None, :])[..., None]
-    minus = (row[:, :, None] - row[:, None, :])[..., None]
-    two = a[..., None] + (two_out[..., None] + SMALL).sqrt() * nodes  # b w w q
-    f = log_2cosh(torch.stack([two + plus, two + minus, two - minus, two - plus]))
-    up_up, up_down, down_up, down_down = (f * weights).sum(-1)  # b w w
+    coupling, tilt = _two(row, a[:, :, None] - shift[:, None, :], two_out)
     pairs = present[:, :, None] * present[:, None, :]
     pairs = pairs * (1.0 - torch.eye(row.shape[1], device=row.device, dtype=row.dtype))
-    coupling = 0.25 * ((up_up + down_down) - (up_down + down_up)) * pairs
-    tilt = 0.25 * ((up_up - down_down) + (up_down - down_up))
+    coupling = coupling * pairs
 
     # F_j with one more neighbour exact: the strongest, in a smooth mixture by J⁴
     share = (row**4)[:, None, :] * pairs
@@ -99,6 +95,56 @@ def project(
     slope = tilt + coupling * means[:, None, :]
     others = total / (total + SMALL)
     return (1.0 - others) * alone + (share * slope).sum(-1), coupling
+
+
+def _two(row: Tensor, field: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+    """E[D_j D_k log f] and E[D_j log f at either s_k] (b w w) of two spins that are exact.
+
+    Parameters
+    ----------
+    row
+        Couplings (b w) of the spin that goes.
+    field, spread
+        Mean and variance (b w w) of its field without the two.
+    """
+    deviation = (spread + SMALL).sqrt()
+    if not torch.is_grad_enabled() and field.numel() > MANY_PAIRS:
+        largest = 2.0 * row.abs().amax() + field.abs().amax() + NODES[-1] * deviation.amax()
+        if largest < MOST_FIELD:
+            return _two_by_exponentials(row, field, deviation)
+    nodes = constant(NODES, row.device, row.dtype)
+    weights = constant(WEIGHTS, row.device, row.dtype)
+    plus = (row[:, :, None] + row[:, None, :])[..., None]
+    minus = (row[:, :, None] - row[:, None, :])[..., None]
+    two = field[..., None] + deviation[..., None] * nodes  # b w w q
+    f = log_2cosh(torch.stack([two + plus, two + minus, two - minus, two - plus]))
+    up_up, up_down, down_up, down_down = (f * weights).sum(-1)  # b w w
+    coupling = 0.25 * ((up_up + down_down) - (up_down + down_up))
+    return coupling, 0.25 * ((up_up - down_down) + (up_down - down_up))
+
+
+def _two_by_exponentials(row: Tensor, field: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+    """`_two` for fields whose exponentials are numbers, with a quarter of the logarithms.
+
+    With a = 2J_j, b = 2J_k, y = 2·field: f(++) + f(−−) − f(+−) − f(−+)
+    = log (cosh y + cosh(a + b))/(cosh y + cosh(a − b)), and
+    f(++) − f(−−) + f(+−) − f(−+) = log (cosh(y + a) + cosh b)/(cosh(y − a) + cosh b).
+    """
+    up, down = torch.exp(2.0 * row), torch.exp(-2.0 * row)
+    sinh = up - down
+    both = sinh[:, :, None] * sinh[:, None]  # 2 cosh(a + b) − 2 cosh(a − b)
+    apart = up[:, :, None] * down[:, None] + down[:, :, None] * up[:, None]
+    other = (up + down)[:, None]
+    up, down = up[:, :, None], down[:, :, None]
+    coupling, tilt = torch.zeros_like(field), torch.zeros_like(field)
+    for node, weight in zip(NODES, WEIGHTS, strict=True):
+        e = torch.add(field, deviation, alpha=node).mul_(2.0).exp_()
+        i = e.reciprocal()
+        coupling.add_((both / (e + i).add_(apart)).log1p_(), alpha=0.25 * weight)
+        above = (e * up).addcmul_(i, down).add_(other)
+        below = e.mul_(down).addcmul_(i, up).add_(other)
+        tilt.add_(above.div_(below).log_(), alpha=0.25 * weight)
+    return coupling, tilt
 
 
 def _spreads(
@@ -247,18 +293,20 @@ def spin_table(count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     return 1.0 - 2.0 * bits.to(dtype)
 
 
-def inexactness(couplings: Tensor) -> Tensor:
-    """How much projecting each spin's factor onto pairs loses (b n): Σ over triples Π |tanh J|.
+def losses(couplings: Tensor) -> Tensor:
+    """How much projecting each spin's factor onto pairs loses, and its strengths' sum (… n 2).
 
-    The third elementary symmetric polynomial of |tanh J_i·|, zero for up to two neighbours, where
-    nothing is lost. Eliminating the least of it first lowers the error two- to threefold against
-    least degree, which cannot tell weak couplings from strong ones.
+    The loss is Σ over triples Π |tanh J|, the third elementary symmetric polynomial of |tanh J_i·|,
+    zero for up to two neighbours, where nothing is lost. Eliminating the least of it first lowers
+    the error two- to threefold against least degree, which cannot tell weak couplings from strong.
     """
     a = torch.tanh(couplings).abs()
-    p1, p2, p3 = a.sum(-1), (a * a).sum(-1), (a * a * a).sum(-1)
+    square = a * a
+    p1, p2, p3 = a.sum(-1), square.sum(-1), (square * a).sum(-1)
     triples = (p1**3 - 3.0 * p1 * p2 + 2.0 * p3) / 6.0
     # rounding may make little of it nothing, which would pass for a step that is exact
-    return triples.clamp(min=SMALL) * ((couplings != 0).sum(-1) > 2)
+    loss = triples.clamp(min=SMALL) * ((couplings != 0).sum(-1) > 2)
+    return torch.stack([loss, p1], -1)
 
 
 def cheapest(
@@ -270,8 +318,8 @@ def cheapest(
     Among those that lose nothing the weakest goes first: a rule that does not look at numbering.
     """
     with torch.no_grad():
-        loss = inexactness(couplings)
-        strength = torch.tanh(couplings).abs().sum(-1) + 0.1 * fields.abs()
+        loss, strength = losses(couplings).unbind(-1)
+        strength = strength + 0.1 * fields.abs()
         cost = torch.where(loss > 0, loss * jitter, -0.5 / (1.0 + strength))
         cost = cost + 2.0 * (real - 1.0)
         pick = one_hot(cost.argmin(1), cost.shape[1]).to(cost.dtype)

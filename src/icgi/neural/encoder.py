@@ -29,10 +29,14 @@ def edge_features(couplings: Tensor, correlation: Tensor) -> Tensor:
 def distance_classes(d: Tensor, count: int) -> Tensor:
     """One-hot distances (b c n n); the last class is for that far and beyond.
 
-    One-hot and not an index: the gradient of a lookup adds a million entries into one small table.
+    Without gradients their numbers (b n n), which a layer looks up. With gradients one-hot: that of
+    a lookup adds a million entries into one small table.
     """
+    near = d.clamp(max=count - 1)
+    if not torch.is_grad_enabled():
+        return near.long()
     steps = constant(tuple(float(x) for x in range(count)), d.device, d.dtype)
-    return (d.clamp(max=count - 1)[:, None] == steps[None, :, None, None]).to(d.dtype)
+    return (near[:, None] == steps[None, :, None, None]).to(d.dtype)
 
 
 class EncoderLayer(nn.Module):
@@ -62,7 +66,8 @@ class EncoderLayer(nn.Module):
         Parameters
         ----------
         edges, classes
-            Features (b e n k n k) of token pairs, and `distance_classes` of the variables.
+            Features (b e n k n k) of token pairs, and `distance_classes` of the variables, or
+            other features (b c n n) in place of these.
         real
             1 for variables (b n) or states (b n k), 0 for padding.
         """
@@ -71,10 +76,13 @@ class EncoderLayer(nn.Module):
         x = self.project(self.norm(tokens)).view(b, m, 4 * h, d // h).transpose(1, 2)
         query, key, value = x[:, :h], x[:, h : 2 * h], x[:, 2 * h :]
         by_edge = (self.edge @ edges.flatten(2)).view(b, 2 * h, n, k, n, k)
-        by_distance = (self.distance @ classes.flatten(2)).view(b, h, n, 1, n, 1)
+        if classes.dtype == torch.long:
+            by_distance = self.distance[:, classes].transpose(0, 1)
+        else:
+            by_distance = (self.distance @ classes.flatten(2)).view(b, h, n, n)
         hidden = (real - 1.0).mul(HIDE).reshape(b, 1, 1, 1, n, -1)
         logits = (query @ key.mT / math.sqrt(d // h)).view(b, h, n, k, n, k)
-        logits = logits + by_edge[:, :h] + (by_distance + hidden)
+        logits = logits + by_edge[:, :h] + (by_distance[:, :, :, None, :, None] + hidden)
         attention = torch.softmax(logits.view(b, h, m, m), -1)
         signed = by_edge[:, h:].reshape(b, h, m, m)
         mixed = torch.cat([attention, signed], 1) @ value

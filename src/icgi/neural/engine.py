@@ -21,6 +21,9 @@ from icgi.model.ising import IsingArrays, as_ising
 NEEDED = ("torch", "safetensors")
 PER_FACTOR = 1e-6  # seconds to read one; too many are not read
 CORE, ORDERS = 16, 4  # of `fast`
+# Of `paper`: with more encodings large models get worse, and what it learned on spins moves means
+# of other models away from the truth (docs/log.md).
+ENCODINGS, TRAINED_STATES = 3, 2
 WORTH_THREADS = 2000  # variables of a batch; below, handing work to threads takes longer than it
 
 
@@ -54,6 +57,7 @@ class IcgiNetwork:
     distribute: bool | None = (
         None  # of `paper`: whether eliminated variables get anything back from the rest
     )
+    encodings: int | None = None  # of `paper`: most encodings of what is left; 3
     near: float | None = None  # of `paper`: effective neighbours beyond which corrections fade
     seed: int | None = None  # of `paper`: which of the shipped five; the first if none
     weights: str | None = None  # file of `icgi train`; its network answers instead of the shipped
@@ -86,9 +90,11 @@ class IcgiNetwork:
         wanted = {
             "order": self.order, "factors": self.factors, "positions": self.positions,
             "distribute": self.distribute, "core": self.core, "steps": self.steps,
-            "most_near": self.near,
+            "most_near": self.near, "encodings": self.encodings,
         }  # fmt: skip
         changes = {key: value for key, value in wanted.items() if value is not None}
+        if self.variant != "fast" and self.weights is None:
+            changes = {"encodings": ENCODINGS, "most_states": TRAINED_STATES, **changes}
         if self.variant == "fast" and self.weights is None:
             changes.pop("core", None)
         elif self.core is not None and hasattr(found.config, "core_states"):

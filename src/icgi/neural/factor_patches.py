@@ -7,7 +7,7 @@ messages to each of its variables, and a variable of too many states is outside 
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Limits:
 
     tokens: int  # variables, and factors of more than two, times the states of the largest
     states: int  # of one variable, or configurations of all but one variable of a factor
-    inside: float = 0.375  # share of its variables that a piece answers, where there are several
+    inside: float = 0.375  # share of its tokens that a piece answers, where there are several
 
 
 class _Graph:
@@ -66,12 +66,13 @@ def pieces(model: FactorGraph, messages: Messages, limits: Limits) -> Iterator[P
         if members:
             yield _piece(graph, members, set(members), messages, limits)
         return
+    answered = replace(limits, tokens=int(limits.inside * limits.tokens))
+    fits = np.asarray(model.cards <= limits.states)
     for first in range(model.n_variables):
         if free[first]:
-            members = _nearest(graph, first, free, limits)
-            own = [i for i in members if free[i]][: max(1, int(limits.inside * len(members)))]
+            own = _nearest(graph, [first], free, answered)
             free[own] = False
-            yield _piece(graph, members, set(own), messages, limits)
+            yield _piece(graph, _around(graph, own, fits, limits), set(own), messages, limits)
 
 
 class _Grown:
@@ -82,6 +83,7 @@ class _Grown:
         self.inside: dict[int, list[int]] = {}  # of each factor of more than two: states of each
         self.rows: dict[int, int] = {}  # states of the auxiliary variable of such a factor
         self.count, self.states = 0, 2
+        self.open = True  # whether all that was asked for was within the limits
 
     def take(self, i: int) -> bool:
         """Whether one more variable is within the limits; it is counted if so."""
@@ -97,6 +99,7 @@ class _Grown:
         largest = max([states, *rows.values()])
         size = self.count + 1 + sum(r > 0 for r in auxiliary.values())
         if self.count and size * largest > self.limits.tokens:
+            self.open = False
             return False
         for f in self.graph.factors[i]:
             self.inside.setdefault(f, []).append(int(cards[i]))
@@ -104,26 +107,39 @@ class _Grown:
         return True
 
 
-def _nearest(graph: _Graph, first: int, free: BoolArray, limits: Limits) -> list[int]:
-    """Breadth first from a variable; from further free ones where a component ends."""
+def _nearest(graph: _Graph, seeds: list[int], among: BoolArray, limits: Limits) -> list[int]:
+    """Breadth first from a variable; from further ones where a component ends."""
     grown = _Grown(graph, limits)
+    found = _walk(graph, seeds, among, grown)
+    taken = set(found)
+    for start in range(seeds[0] + 1, len(among)):
+        if not grown.open:
+            break
+        if among[start] and start not in taken:
+            more = _walk(graph, [start], among, grown)
+            taken |= set(more)
+            found += more
+    return found
+
+
+def _around(graph: _Graph, own: list[int], among: BoolArray, limits: Limits) -> list[int]:
+    """The variables of a piece that answers some: these, and breadth first those around them."""
+    return _walk(graph, own, among, _Grown(graph, limits))
+
+
+def _walk(graph: _Graph, seeds: list[int], among: BoolArray, grown: _Grown) -> list[int]:
+    """Breadth first from the seeds, as long as there is room."""
     found: list[int] = []
-    seen: set[int] = set()
-    start = first
-    while start < len(free):
-        if free[start] and start not in seen:
-            queue = deque([start])
-            seen.add(start)
-            while queue:
-                i = queue.popleft()
-                if not grown.take(i):
-                    return found
-                found.append(i)
-                for j in graph.around(i):
-                    if j not in seen and graph.model.cards[j] <= limits.states:
-                        seen.add(j)
-                        queue.append(j)
-        start += 1
+    queue, seen = deque(seeds), set(seeds)
+    while queue:
+        i = queue.popleft()
+        if not grown.take(i):
+            break
+        found.append(i)
+        for j in graph.around(i):
+            if j not in seen and among[j]:
+                seen.add(j)
+                queue.append(j)
     return found
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from icgi.clock import Deadline
 from icgi.errors import UnsupportedModelError
-from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
+from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray, flattened
 from icgi.model.reduce import absorb, all_states, propagate, restrict
 from icgi.neural.arrange import distances
 from icgi.neural.general_algebra import ABSENT
@@ -97,9 +97,10 @@ def pair_form(
     `alive` are the states that may have probability; those that arc consistency leaves, if absent.
     """
     alive = propagate(model, all_states(model)) if alive is None else alive
-    reduced = _absorbed(restrict(model, alive))
+    reduced = restrict(model, alive)
+    reduced = reduced if _pairs_alone(reduced) else _absorbed(reduced)
     check(deadline)
-    lowest = -FLOOR - max((_range(t) for t in reduced.log_tables), default=0.0)
+    floored, lowest = _floored(reduced)
     cards = [int(c) for c in reduced.cards]
     unary = [np.zeros(c) for c in cards]
     pairs: dict[tuple[int, int], FloatArray] = {}
@@ -109,14 +110,13 @@ def pair_form(
             i, j, table = j, i, table.T
         pairs[i, j] = pairs.get((i, j), 0.0) + table
 
-    for scope, raw in zip(reduced.scopes, reduced.log_tables, strict=True):
-        check(deadline)
-        table = np.maximum(raw - raw.max(), lowest)
+    for scope, raw, table in zip(reduced.scopes, reduced.log_tables, floored, strict=True):
         if len(scope) == 1:
             unary[scope[0]] = unary[scope[0]] + table
         elif len(scope) == 2:
             add(*scope, table)
-        else:
+        elif scope:
+            check(deadline)
             digits, matrix, last = _split(scope, raw, most_states)
             new = len(cards)
             cards.append(len(matrix))
@@ -167,9 +167,26 @@ def _split(
     return np.stack(np.unravel_index(kept, shape), 1), matrix[kept], scope[axis]
 
 
-def _range(table: FloatArray) -> float:
-    finite = table[table > -np.inf]
-    return float(np.ptp(finite)) if finite.size else 0.0
+def _pairs_alone(model: FactorGraph) -> bool:
+    """Whether no factor has more than two variables, and no two factors the same two."""
+    flat = model.flat or flattened(model.scopes, model.log_tables)
+    arity = np.diff(flat.scope_start)
+    if arity.max(initial=0) > 2:
+        return False
+    ends = np.sort(flat.scope[np.repeat(arity == 2, arity)].reshape(-1, 2), 1)
+    return len(np.unique(ends @ [model.n_variables, 1])) == len(ends)
+
+
+def _floored(model: FactorGraph) -> tuple[tuple[FloatArray, ...], float]:
+    """Log tables with largest entry 0, and the log that stands for zero in them."""
+    flat = model.flat or flattened(model.scopes, model.log_tables)
+    if not len(flat.values):
+        return (), -FLOOR
+    begin, sizes = flat.table_start[:-1], np.diff(flat.table_start)
+    values = flat.values - np.repeat(np.maximum.reduceat(flat.values, begin), sizes)
+    lowest = -FLOOR + float(values[values > -np.inf].min(initial=0.0))
+    floored = replace(flat, values=np.maximum(values, lowest))
+    return floored.parts(model.cards)[1], lowest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,7 @@ from icgi.neural.factor_patches import Limits, Piece, pieces
 from icgi.neural.gate import checked
 from icgi.neural.general_batch import MOST_STATES
 from icgi.neural.networks import Draws, network_name
+from icgi.neural.networks.paper import Form
 from icgi.neural.pace import OutOfTime, Watched, check, unary_beliefs
 from icgi.neural.possible import possible_states
 
@@ -36,18 +37,23 @@ SINGLE = 4  # bytes
 MANY_TOKENS = 512  # of a batch; a step on fewer takes milliseconds
 UNCLAIMED = 1e6  # α₀ of networks that claim none: how sure they are is left to `doubt`
 LARGEST_TABLE = 2**20  # entries of one padded factor
-# Tokens, and states of a variable, of a piece: the first size for which there is time. Smaller ones
-# cost less and err more (EA 2D L=14 at β = 1, two models: 0.067 in pieces of 128 tokens, 0.016 as a
-# whole of 392).
-PIECES = (Limits(256, MOST_STATES), Limits(128, MOST_STATES))
+# Tokens and states of a variable of a piece, and the share that it answers: the first for which
+# there is time. EA 2D L=30 at β = 1, two models: 0.06, 0.08, 0.10 and 0.14 (docs/log.md).
+PIECES = (
+    Limits(512, MOST_STATES, 0.5), Limits(256, MOST_STATES, 0.5), Limits(256, MOST_STATES, 0.65),
+    Limits(128, MOST_STATES, 0.5),
+)  # fmt: skip
 PIECES_SECONDS = 60.0  # of a model in pieces, where no time is given
 TOGETHER, HURRIED = 64, 16  # pieces that the network is given at once; where there is a deadline
-MESSAGES = 0.3  # share of a model's time for belief propagation, where it is cut into pieces
+MESSAGES = 0.2  # share of a model's time for belief propagation, where it is cut into pieces
 CHECKED = 0.5  # share of what is left then, for belief propagation on models answered whole
-WHOLE = 0.8  # share of the time for models as a whole; the rest is for those that did not end
-# Seconds of an elimination on a processor, times n³k²: 0.7 for 100 spins, 0.5 for 82 variables of
-# four states, 0.9 for 60 of eleven. What is forecast to take longer than there is goes to pieces.
-WHOLE_SECONDS = 1.2e-7
+PLANNED = 0.7  # share of the time that pieces may take by their forecast
+MARGIN = 0.8  # share of that which a forecast may fill
+WHOLE = 0.6  # share of the time for models as a whole; the rest is for those that did not end
+# Seconds of an elimination on a processor: of a step, however many models share it; of each model
+# times (nk)², and times n (nk)² where all pairs are linked (EA 2D of 8² to 20² spins, 1 to 16 at
+# once, and SK of 100 and 200, on a busy processor).
+PER_STEP, PER_PAIR, PER_LINKED = 4e-3, 2e-6, 2.5e-8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +73,7 @@ class _Job:
     def seconds(self) -> float:
         """Forecast of its elimination as a whole, on a processor."""
         k, n = self.shape
-        return _seconds(n, k)
+        return _seconds(n, k, 2.0 * len(self.part.factors) / max(n * n, 1))
 
 
 def network_marginals(
@@ -96,7 +102,7 @@ def network_marginals(
     answers: dict[int, Marginals] = {}
     jobs: list[_Job] = []
     later: list[int] = []  # what is not answered as a whole
-    whole = deadline.share(WHOLE)
+    whole = deadline.share(WHOLE) if cut else deadline
     for k, model in enumerate(models):
         alive = possible_states(model, whole)
         # arranging it takes time, and makes no fewer states of it
@@ -111,7 +117,7 @@ def network_marginals(
                 raise
             later.append(k)
         else:
-            if network.pairwise and device == "cpu" and job.seconds > whole.left:
+            if network.pairwise and device == "cpu" and job.seconds > MARGIN * whole.left:
                 later.append(k)
             else:
                 jobs.append(job)
@@ -123,12 +129,12 @@ def network_marginals(
         except OutOfTime:
             later += [job.number for job in batch]
             continue
-        for job, alphas, first in zip(batch, *found, strict=True):
+        for job, alphas, first, lost in zip(batch, *found, strict=True):
             k = job.number
             answers[k] = _answer(kind, models[k], job, alphas, first, orders)
             if network.pairwise and cut:
                 until = deadline.share(CHECKED / (len(models) - len(answers) + 1))
-                answers[k] = checked(models[k], answers[k], until)
+                answers[k] = checked(models[k], answers[k], until, lost)
     for done, k in enumerate(later):
         until = deadline.share(1.0 / (len(later) - done))
         how = orders, device, cut and network.pairwise
@@ -152,7 +158,7 @@ def _in_pieces(
     waiting: list[Piece] = []
     every: Iterable[Piece] = ()
     if cut and case.messages is not None:
-        every = pieces(case.reduced, case.messages, _size(case, deadline.left))
+        every = pieces(case.reduced, case.messages, _size(case, deadline.left, together))
     for piece in every:
         if deadline.passed:
             break
@@ -165,20 +171,23 @@ def _in_pieces(
     return found.answer()
 
 
-def _size(case: Case, seconds: float) -> Limits:
-    """The largest pieces that the network answers in half of the time."""
+def _size(case: Case, seconds: float, together: int) -> Limits:
+    """The largest pieces that the network answers in most of the time."""
     n, k = int((case.reduced.cards > 1).sum()), int(case.reduced.cards.max(initial=2))
     for limits in PIECES:
         each = max(limits.tokens // k, 1)
-        count = max(n / (limits.inside * each), 1.0)
-        if count * _seconds(each, k) <= 0.5 * min(seconds, PIECES_SECONDS):
+        count = math.ceil(max(n / (limits.inside * each), 1.0))
+        rounds = math.ceil(count / together)
+        cost = rounds * _seconds(each, k, count=math.ceil(count / rounds))
+        if cost <= PLANNED * min(seconds, PIECES_SECONDS):
             return limits
     return PIECES[-1]
 
 
-def _seconds(n: int, k: int) -> float:
-    """Forecast of an elimination as a whole, on a processor."""
-    return WHOLE_SECONDS * float(n) ** 3 * k**2
+def _seconds(n: int, k: int, linked: float = 0.0, count: int = 1) -> float:
+    """Forecast of an elimination as a whole, on a processor, of so many models at once."""
+    each = (PER_PAIR * k / 2 + PER_LINKED * linked * n) * float(n * k) ** 2
+    return PER_STEP * n + count * each
 
 
 class _Pieced:
@@ -302,8 +311,8 @@ def _batches(jobs: Sequence[_Job], budget: Budget, same_size: bool) -> list[list
 def _solve(
     network: Any, batch: list[_Job], rngs: Sequence[Generator], deadline: Deadline, orders: int,
     device: str,
-) -> tuple[list[FloatArray], list[FloatArray | None]]:  # fmt: skip
-    """Concentrations of every order (o n k) of each model, and what a first pass found (n k)."""
+) -> tuple[list[FloatArray], list[FloatArray | None], list[float]]:  # fmt: skip
+    """Of each model: concentrations of every order (o n k), a first pass (n k), inexactness."""
     check(deadline)
     models = collate([job.part for job in batch], deadline=deadline).to(device)
     check(deadline)
@@ -328,7 +337,8 @@ def _solve(
     stacked = torch.stack(alphas, 1).double().cpu().numpy()  # b o n k
     stacked *= 1.0 if network.dirichlet else UNCLAIMED
     before = [None] * b if first is None else list(first.double().cpu().numpy())
-    return list(stacked), before
+    lost = form.inexactness.tolist() if isinstance(form, Form) else [0.0] * b
+    return list(stacked), before, lost
 
 
 def _answer(

@@ -6,6 +6,7 @@ treats the spins that are left as independent; what it finds (means and correlat
 tells the second pass, which the network corrects, how they move together.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -15,13 +16,14 @@ from torch import Tensor
 
 from icgi.clock import Deadline
 from icgi.neural.arrange import distances
-from icgi.neural.closed_form import cheapest, enumerate_core, project, restore
+from icgi.neural.closed_form import enumerate_core, losses, project, restore
 from icgi.neural.pace import check
-from icgi.neural.shrink import bordered, positions, remaining, remaining_pairs, taken
+from icgi.neural.shrink import between, entry, near_or_all, rows, those_here
 
 FIRST_CORE = 12  # spins that the first pass sums exactly
 CHUNK = 4096  # models whose first pass shares one run
 LEAST_VARIANCE = 1e-6
+NOTHING = 1e-30  # coupling that is there, and has no effect
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +73,8 @@ def make_spins(
 class _Gone(NamedTuple):
     """A spin as it was when it went."""
 
-    row: Tensor  # b n    couplings to those that were left
-    left: Tensor  # b n    original numbers of those
+    row: Tensor  # b m    couplings to those that the step looked at
+    near: Tensor  # b m    numbers of those
     field: Tensor  # b
     id: Tensor  # b
 
@@ -83,37 +85,55 @@ def first_pass(
 ) -> tuple[Tensor, Tensor]:
     """Means (b n) and correlations (b n n, 0 on the diagonal) by elimination in closed form."""
     b, n = fields.shape
+    core = min(FIRST_CORE, n)
     ids = torch.arange(n, device=fields.device).expand(b, n)
-    even = torch.ones_like(fields)
+    each = torch.arange(b, device=fields.device)[:, None]
+    couplings, fields, here = couplings.clone(), fields.clone(), torch.ones_like(fields)
+    cost = losses(couplings)
     tape: list[_Gone] = []
-    for _ in range(n - min(FIRST_CORE, n)):
+    for left in range(n, core, -1):
         check(deadline)
-        pick, _loss = cheapest(couplings, fields, real, even)
-        field = taken(fields, pick)
-        row, couplings = remaining_pairs(couplings, pick)
-        fields, real, left = (remaining(x, pick) for x in (fields, real, ids))
-        means = torch.tanh(0.5 * fields)
-        present = (row != 0).to(row.dtype)
+        v = _cheapest(cost, fields, real, here)
+        row = entry(couplings, v)
+        at = near_or_all(here, v, row != 0, left - 1)
+        row, field, near = rows(row, at), entry(fields, v), rows(fields, at)
+        means, present = torch.tanh(0.5 * near), (row != 0).to(row.dtype)
         forces, new = project(row, field, means, present)
-        couplings = couplings + new
-        fields = fields + forces * present - (new * means[:, None]).sum(-1)
-        tape.append(_Gone(row, left, field, taken(ids, pick.to(ids.dtype))))
-        ids, even = left, even[:, 1:]
-    mean, covariance, _ = enumerate_core(couplings, fields)
+        near = near + forces * present - (new * means[:, None]).sum(-1)
+        new = new + between(couplings, at, 2)
+        tape.append(_Gone(row, rows(ids, at), field, entry(ids, v)))
+        if at.shape[1] == left - 1:
+            couplings, fields, here = new, near, torch.ones_like(near)
+            real, ids, cost = rows(real, at), rows(ids, at), losses(couplings)
+            continue
+        here.scatter_(1, v[:, None], 0.0)
+        fields[each, at] = near
+        couplings[each[..., None], at[:, :, None], at[:, None]] = new
+        couplings[each, at, v[:, None]] = 0.0
+        cost[each, at] = losses(couplings[each, at])
+    at = those_here(here, core)
+    ids, found = rows(ids, at), enumerate_core(between(couplings, at, 2), rows(fields, at))
+    mean, covariance = fields.new_zeros(b, n), fields.new_zeros(b, n, n)
+    mean[each, ids] = found[0]
+    covariance[each[..., None], ids[:, :, None], ids[:, None]] = found[1]
     for gone in reversed(tape):
         check(deadline)
-        row = gone.row.gather(1, positions(gone.left, ids, n))
-        half_logit, cross = restore(row, gone.field, mean, covariance)
+        v = gone.id[:, None]
+        # next to a single neighbour its own place, independent of all, counts as the second
+        row = torch.zeros_like(mean).scatter(1, v, NOTHING).scatter(1, gone.near, gone.row)
+        half_logit, cross = restore(row, gone.field, mean, covariance)  # zero for who is not back
         own = torch.tanh(half_logit)[:, None]
-        covariance = bordered((1.0 - own * own)[:, :, None], cross, covariance)
-        mean = torch.cat([own, mean], 1)
-        ids = torch.cat([gone.id[:, None], ids], 1)
-    everyone = torch.arange(n, device=ids.device).expand(b, n)
-    place = positions(ids, everyone, n)
-    mean = mean.gather(1, place)
-    rows = covariance.gather(1, place[:, :, None].expand(b, n, n))
-    covariance = rows.gather(2, place[:, None].expand(b, n, n))
+        cross = cross.scatter(1, v, 1.0 - own * own)
+        covariance[each, v], covariance[each, :, v] = cross[:, None], cross[:, None]
+        mean.scatter_(1, v, own)
     return mean, _correlation(mean, covariance)
+
+
+def _cheapest(cost: Tensor, fields: Tensor, real: Tensor, here: Tensor) -> Tensor:
+    """Choice (b) among those here, by the rule of `closed_form.cheapest`."""
+    loss, strength = cost.unbind(-1)
+    key = torch.where(loss > 0, loss, -0.5 / (1.0 + strength + 0.1 * fields.abs()))
+    return torch.where(here > 0, key + 2.0 * (real - 1.0), math.inf).argmin(1)
 
 
 def _correlation(mean: Tensor, covariance: Tensor) -> Tensor:

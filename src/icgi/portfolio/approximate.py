@@ -27,7 +27,7 @@ from icgi.model.interactions import bonds
 from icgi.model.ordering import greedy_order
 from icgi.portfolio.combine import Combined, Route, combine
 from icgi.portfolio.doubt import told_error
-from icgi.sampling.tempering import ParallelTempering
+from icgi.sampling.tempering import BURN_IN, ParallelTempering
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class Policy:
     confirm: float = 0.25  # times what that route took: how long they may still go on
     least_confirm: float = 0.1  # seconds of it
     sure: float = 1e-5  # expected error of a trusted route that nobody is asked to confirm
+    anew: float = 0.5  # seconds to confirm in, from which on tempering begins anew for that
 
 
 POLICY = Policy()
@@ -90,6 +91,7 @@ def approximations(
     head, start = deadline.share(policy.head), deadline.share(policy.first)
     ordering = min(ORDERING, ORDERS * deadline.left)
     began, settled = clock.now(), math.inf
+    stopped: list[str] = []  # tempering, while it ends to begin anew
     judged: tuple[Marginals | None, bool] | None = None  # what was known at the last judgement
     with clock.part() as work, ThreadPoolExecutor(len(ROUTES)) as pool:
         runs = _Runs(model, budget, pool, work)
@@ -110,6 +112,8 @@ def approximations(
                 if not runs.alive:
                     break
                 name, said = runs.next()
+                if said is None and name in stopped:
+                    del runs.jobs[stopped.pop()]  # so that it begins anew
                 if isinstance(said, IcgiError):
                     missing[name] = said
                 elif said is not None:
@@ -128,6 +132,9 @@ def approximations(
                     yield Found(tuple(routes), combined, dict(missing))
                 if took >= settled:
                     work.stop()
+                elif math.inf > settled > took + policy.anew and _too_early(runs, answers):
+                    runs.parts["pt"].stop()
+                    stopped.append("pt")
         finally:
             work.stop()  # whoever stops asking ends the routes too
     if not answers:
@@ -210,7 +217,7 @@ def promising(
 def _dense(model: FactorGraph, policy: Policy) -> bool:
     """Whether variables have more neighbours on average than elimination can take."""
     free = int((model.cards > 1).sum())
-    return 2 * sum(len(scope) > 1 for scope in model.scopes) > policy.dense * free
+    return 2 * int(np.count_nonzero(model.arity > 1)) > policy.dense * free
 
 
 def _turn_of_messages(runs: "_Runs", head: Deadline) -> bool:
@@ -225,6 +232,11 @@ def _turn_of_tempering(runs: "_Runs", start: Deadline, pilot: Deadline) -> bool:
     somebody vouches for an answer before that, it begins to confirm it.
     """
     return "ttve" not in runs.alive or (start if _cores() > 1 else pilot).passed
+
+
+def _too_early(runs: "_Runs", answers: Mapping[str, Route]) -> bool:
+    """Whether tempering burns in, as for all the time there was: once only, before it answers."""
+    return "pt" not in answers and runs.burning("pt")
 
 
 def _cores() -> int:
@@ -248,17 +260,23 @@ class _Runs:
     parts: dict[str, clock.Part] = field(default_factory=dict)
     jobs: dict[str, Future[None]] = field(default_factory=dict)
     alive: set[str] = field(default_factory=set)
+    burnt: dict[str, Deadline] = field(default_factory=dict)  # when tempering will have burnt in
     queue: SimpleQueue[Said] = field(default_factory=SimpleQueue)
 
     def start(self, name: str, deadline: Deadline, rng: Generator) -> None:
         """Let a route begin."""
         self.parts[name] = clock.Part(self.work)
         self.alive.add(name)
+        self.burnt[name] = deadline.share(BURN_IN)
         self.jobs[name] = self.pool.submit(self._run, name, deadline, rng)
 
     def going(self, name: str) -> bool:
         """Whether a route runs and has not been asked to stop."""
         return name in self.alive and not self.parts[name].stopped
+
+    def burning(self, name: str) -> bool:
+        """Whether tempering burns in and has not been asked to stop."""
+        return self.going(name) and not self.burnt[name].passed
 
     def next(self) -> Said:
         """The next thing that a route says, or nothing for a while."""

@@ -16,12 +16,13 @@ from icgi import clock
 from icgi.clock import Deadline
 from icgi.errors import BudgetError
 from icgi.exact.forecast import Forecast
-from icgi.exact.forms import AlongBest, best_forecast
+from icgi.exact.forms import AlongBest, best_forecast, by_decisions
 from icgi.exact.junction_tree import AlongOrder
 from icgi.exact.transfer import by_transfer
 from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph, FloatArray
 from icgi.model.graph import assembled as assembled_graph
+from icgi.model.ising import as_ising
 from icgi.model.reduce import Component, components
 from icgi.portfolio.exact import by_symmetry, joints_as_forecast
 
@@ -32,6 +33,7 @@ HASTE = 0.3  # share of the time left, beyond which exact inference waits for a 
 PARTS_SHARE = 0.1  # of the time left, for the searches over all parts of a model
 MOST_PARTS = 4  # that are approximated each by itself
 RING_SHARE = 0.7  # of the time left, for the transfer operator of a ring of columns
+WORTH_A_SEARCH = 0.1  # seconds that are left when all approximations have ended
 PART_SECONDS = 3e-7  # for every factor, to find the parts
 _SEVERITY = (
     Status.EXACT, Status.CONVERGED, Status.AT_REST, Status.ESTIMATED, Status.BUDGET_SPENT,
@@ -165,9 +167,16 @@ class Ladder:
         sizes = {k: 1.0 + parts[k].model.n_factors for k in hard}
         for done, k in enumerate(hard):
             share = sizes[k] / sum(sizes[j] for j in hard[done:])
-            for found in approximations(parts[k].model, budget, deadline.share(share), rng):
+            until = deadline.share(share)
+            for found in approximations(parts[k].model, budget, until, rng):
                 answers[k] = self._worded(found)
                 yield assembled(model, parts, answers)
+            # Where zeros leave approximations nothing to do, the search gets the rest of the time.
+            if self.settings.exact and until.left > WORTH_A_SEARCH and not _trusted(answers[k]):
+                decided = by_decisions(parts[k].model, budget.until(until), rng)
+                if decided is not None:
+                    answers[k] = decided
+                    yield assembled(model, parts, answers)
 
     def _exactly(
         self,
@@ -189,10 +198,11 @@ class Ladder:
                 return AlongBest(ahead)(part.model, left, rng)
             except BudgetError:
                 return None
-        found = by_symmetry(part.model, budget.until(deadline.share(0.5)), rng)
+        spins = as_ising(part.model)
+        found = by_symmetry(part.model, spins, budget.until(deadline.share(0.5)), rng)
         if found is not None:
             return found
-        return by_transfer(part.model, budget.until(deadline.share(RING_SHARE)), rng)
+        return by_transfer(part.model, spins, budget.until(deadline.share(RING_SHARE)), rng)
 
     def _worded(self, found: "Found") -> Marginals:
         """The combined answer of a part, with its expected error and who supports it."""
@@ -295,6 +305,10 @@ def assembled(
 
 def _is_exact(answer: Marginals | None) -> bool:
     return answer is not None and answer.status is Status.EXACT
+
+
+def _trusted(answer: Marginals | None) -> bool:
+    return answer is not None and answer.status.trusted
 
 
 def _stats(

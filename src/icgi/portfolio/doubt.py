@@ -73,4 +73,7 @@ def told_error(name: str, answer: Marginals, bonds: FloatArray) -> FloatArray | 
     if answer.std_error is not None:
         own = answer.std_error.max(1)
         found = np.clip(found, own * np.maximum(DOWN, own / (own + ROUGH)), UP * own)
+        # the study had no barren variables, and of these errors are not known that well
+        share = answer.stats.get("barren", 0.0) / max(len(found), 1)
+        found = share * np.maximum(found, own) + (1.0 - share) * found
     return np.asarray(np.clip(found, TINY, LARGEST))

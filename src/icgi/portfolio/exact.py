@@ -15,12 +15,14 @@ from icgi.exact.junction_tree import AlongOrder
 from icgi.exact.kept import forecast_kept
 from icgi.inference import Budget, Engine, JointTables, Marginals, Scope, Status
 from icgi.model.graph import FactorGraph
-from icgi.model.ising import as_ising
+from icgi.model.ising import IsingArrays, as_ising
+
+TRIAL_SHARE = 0.4  # of the time, for a search that may end or not: what is refused needs no time
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Exact marginals, or `BudgetError`: junction tree, planar spins by Pfaffians, symmetry."""
+    """Exact marginals, or `BudgetError`: trees, structure, decisions, Pfaffians, symmetry."""
 
     def __call__(self, model: FactorGraph, budget: Budget, rng: Generator) -> Marginals:
         """Forecast, then whatever is exact and fits."""
@@ -30,7 +32,7 @@ class Exact:
 
     def forecast(self, model: FactorGraph, budget: Budget, rng: Generator) -> Forecast:
         """Cost of exact inference on a model, in the form and along the order it would take."""
-        return best_forecast(model, budget, rng)
+        return best_forecast(model, budget, rng, TRIAL_SHARE)
 
     def along(self, ahead: Forecast) -> Engine:
         """Same engine for the model of a forecast, without another search."""
@@ -67,7 +69,7 @@ class ExactAlong:
         """Junction tree of the cheapest form where it fits, else by symmetry, else a refusal."""
         deadline = budget.deadline()
         if not self.ahead.fits(budget):
-            found = by_symmetry(model, budget, rng)
+            found = by_symmetry(model, as_ising(model), budget, rng)
             if found is not None:
                 return found
         return AlongBest(self.ahead)(model, budget.until(deadline), rng)
@@ -93,9 +95,13 @@ def joints_as_forecast(
         return None
 
 
-def by_symmetry(model: FactorGraph, budget: Budget, rng: Generator) -> Marginals | None:
-    """Spins without field: every marginal is ½; log Z where the model is planar. Else None."""
-    spins = as_ising(model)
+def by_symmetry(
+    model: FactorGraph, spins: IsingArrays | None, budget: Budget, rng: Generator
+) -> Marginals | None:
+    """Spins without field: every marginal is ½; log Z where the model is planar. Else None.
+
+    `spins` are the model as such, where it is one of spins.
+    """
     if spins is None or spins.fields.any() or not model.n_variables:
         return None
     from icgi.exact.pfaffian import Pfaffian  # slow to load, and seldom needed

@@ -1,5 +1,6 @@
 """Small drawings of uncertainty as SVG text, for figures; no other program has to show them."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,21 +36,21 @@ def reliability(bins: np.ndarray) -> str:
 
 def coverage(levels: Sequence[float], bands: Sequence[float], sets: Sequence[float]) -> str:
     """Share of the models whose bands held, and of true mass within sets, against the level."""
+    low = math.floor(10 * min([x for x in (*levels, *bands, *sets) if x >= 0], default=0.5)) / 10
 
-    def line(found: Sequence[float], colour: str, name: str) -> str:
-        points = " ".join(
-            f"{_across(a)},{_up(b)}" for a, b in zip(levels, found, strict=True) if b >= 0
-        )
+    def line(found: Sequence[float], colour: str, name: str, size: float) -> str:
+        at = [(_across(a, low), _up(b, low)) for a, b in zip(levels, found, strict=True) if b >= 0]
+        points = " ".join(f"{x},{y}" for x, y in at)
+        dots = "".join(f'<circle cx="{x}" cy="{y}" r="{size}" fill="{colour}"/>' for x, y in at)
         said = ", ".join(f"{b:.1%} at {a:.0%}" for a, b in zip(levels, found, strict=True))
         return (
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2">'
-            f"<title>{name}: {said}</title></polyline>"
+            f'<g><title>{name}: {said}</title><polyline points="{points}" fill="none" '
+            f'stroke="{colour}" stroke-width="{size / 2}"/>{dots}</g>'
         )
 
-    marks = line(bands, "#4c78a8", "bands") + line(sets, "#e45756", "sets")
-    return _square(
-        marks, "level", "kept", "On or above the line the promise is kept; blue: bands, red: sets."
-    )
+    marks = line(bands, "#4c78a8", "bands", 5) + line(sets, "#e45756", "sets", 3)
+    legend = "On or above the line the promise is kept; blue: bands, red: sets."
+    return _square(marks, "level", "kept", legend, low)
 
 
 def gauge(unfamiliar: float) -> str:
@@ -65,22 +66,23 @@ def gauge(unfamiliar: float) -> str:
     )
 
 
-def _across(x: float) -> str:
-    return f"{_EDGE + x * _SIZE:.1f}"
+def _across(x: float, low: float = 0.0) -> str:
+    return f"{_EDGE + (x - low) / (1 - low) * _SIZE:.1f}"
 
 
-def _up(y: float) -> str:
-    return f"{10 + (1 - y) * _SIZE:.1f}"
+def _up(y: float, low: float = 0.0) -> str:
+    return f"{10 + (1 - y) / (1 - low) * _SIZE:.1f}"
 
 
-def _square(marks: str, across: str, up: str, legend: str) -> str:
+def _square(marks: str, across: str, up: str, legend: str, low: float = 0.0) -> str:
+    """Plot of numbers from `low` to 1 on both axes, with its diagonal."""
     side, middle = 10 + _SIZE, _EDGE + _SIZE / 2
     return (
         f'<svg width="{_SIZE + 2 * _EDGE:.0f}" height="{_SIZE + 46:.0f}" role="img">'
         f'<rect x="{_EDGE}" y="10" width="{_SIZE}" height="{_SIZE}" fill="none" stroke="#bbb"/>'
         f'<line x1="{_EDGE}" y1="{side}" x2="{_EDGE + _SIZE}" y2="10" stroke="#999" '
         f'stroke-dasharray="4 3"/>{marks}'
-        f'<text x="{_EDGE}" y="{side + 14}">0</text>'
+        f'<text x="{_EDGE}" y="{side + 14}">{low:g}</text>'
         f'<text x="{_EDGE + _SIZE}" y="{side + 14}" style="text-anchor: end">1</text>'
         f'<text x="{middle}" y="{side + 28}" style="text-anchor: middle">{across}</text>'
         f'<text x="12" y="{10 + _SIZE / 2}" style="text-anchor: middle" '

@@ -15,6 +15,7 @@ from icgi.sampling.choice import Index, choose, conditional_range, weigh_states
 from icgi.sampling.streams import uniform
 
 LARGE = 2**20  # entries from which a table is taken to be able to do anything, not read
+SMALL, VISITS = 2**16, 2**24  # entries of tables that are always read; of larger ones, in all
 
 
 class Tables(NamedTuple):
@@ -87,19 +88,28 @@ def scratch(model: Tables) -> TableScratch:
 def reach(model: Tables) -> FloatArray:
     """Bound on how far p(x_i = x | rest) can vary with the rest, for all states."""
     high, low = np.zeros(int(model.first[-1])), np.zeros(int(model.first[-1]))
-    _extremes(model, high, low)
+    _extremes(model, _readable(model), high, low)
     return conditional_range(model.first, high, low)
 
 
+def _readable(model: Tables) -> int:
+    """Size up to which tables are read: small ones all, larger ones while that is soon done."""
+    sizes = np.diff(model.begin).astype(np.int64)
+    large = np.sort(sizes[(sizes > SMALL) & (sizes <= LARGE)])
+    visits = np.cumsum(large * np.log2(np.maximum(large, 2)))  # every entry for every variable
+    beyond = large[visits > VISITS]
+    return int(beyond[0]) - 1 if len(beyond) else LARGE
+
+
 @kernel
-def _extremes(model, high, low):  # type: ignore[no-untyped-def]
+def _extremes(model, readable, high, low):  # type: ignore[no-untyped-def]
     """Add every factor's largest and smallest entry for each state, relative to the best state."""
     n = len(model.first) - 1
     for i in range(n):
         begin, card = model.first[i], model.first[i + 1] - model.first[i]
         for q in range(model.start[i], model.start[i + 1]):
             f, stride = model.factor[q], model.stride[q]
-            if model.begin[f + np.uint64(1)] - model.begin[f] > LARGE:
+            if model.begin[f + np.uint64(1)] - model.begin[f] > readable:
                 low[begin : begin + card] = -np.inf
                 continue
             most = np.full(card, -np.inf)

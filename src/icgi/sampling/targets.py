@@ -23,6 +23,7 @@ from icgi.model.condition import lift
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.ising import IsingArrays, as_ising
 from icgi.model.reduce import all_states, propagate, restrict
+from icgi.model.wiring import entries_of
 from icgi.sampling.pairs import pairs
 from icgi.sampling.replicas import Kernel
 from icgi.sampling.spins import Spins, spins
@@ -162,8 +163,8 @@ def prepare(model: FactorGraph, deadline: Deadline, kind: str = "auto") -> Targe
     number = np.full(original.n_variables, -1)
     number[free] = np.arange(len(free))
     part = original
-    if len(free) < original.n_variables or () in original.scopes:
-        chosen = [f for f, scope in enumerate(original.scopes) if scope]
+    if len(free) < original.n_variables or not original.arity.all():
+        chosen = np.flatnonzero(original.arity).tolist()
         part = FactorGraph(
             original.cards[free],
             tuple(tuple(int(number[i]) for i in original.scopes[f]) for f in chosen),
@@ -221,19 +222,12 @@ def guess(model: FactorGraph, sweeps: float = 0.0) -> Marginals:
 
 def arranging_bytes(model: FactorGraph) -> int:
     """Bytes that arranging a model for the kernels takes at its peak, the kernel included."""
-    if model.flat is None:
-        entries = sum(table.size for table in model.log_tables)
-        touches = sum(map(len, model.scopes))
-    else:
-        entries, touches = len(model.flat.values), len(model.flat.scope)
-    return 40 * entries + 64 * touches + 16 * int(model.cards.sum())
+    return 40 * entries_of(model) + 64 * int(model.arity.sum()) + 16 * int(model.cards.sum())
 
 
 def _unary(model: FactorGraph) -> list[int]:
     """Numbers of the factors of one variable."""
-    if model.flat is None:
-        return [f for f, scope in enumerate(model.scopes) if len(scope) == 1]
-    found: list[int] = np.flatnonzero(np.diff(model.flat.scope_start) == 1).tolist()
+    found: list[int] = np.flatnonzero(model.arity == 1).tolist()
     return found
 
 
@@ -268,7 +262,7 @@ def _kernel(
     soft = soften(model)
     if deadline.passed:
         return None
-    if kind in ("auto", "pairs") and max(map(len, model.scopes), default=0) <= 2:
+    if kind in ("auto", "pairs") and model.arity.max(initial=0) <= 2:
         return pairs(model, soft), 0.0, none if known is None else np.repeat(known, 2)
     return tables(model, soft), 0.0, none
 

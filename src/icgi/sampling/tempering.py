@@ -239,7 +239,7 @@ def _make_sound(ensembles: Ensembles) -> bool:
         raise UnsupportedModelError(
             f"pt: no configuration of non-zero probability was found; the best violates {fewest} "
             f"of {with_zeros} factors with zeros after {ensembles.sweeps} sweeps and {moves} "
-            "repairs a replica; allow more iterations, or use an exact engine (jt), which says "
+            "repairs a replica; allow more iterations, or use an exact engine (exact), which says "
             "whether there is one"
         )
     for member, r in missing:
@@ -352,7 +352,7 @@ def _work(ensembles: Ensembles) -> float:
     """About how many core-seconds of an ordinary machine the sweeps are, however long they took."""
     aim = ensembles.aim
     looks = ensembles.sweeps * ensembles.levels * len(ensembles.members)
-    return looks * sum(map(len, aim.model.scopes)) / PACE[isinstance(aim.kernel, Spins)]
+    return looks * int(aim.model.arity.sum()) / PACE[isinstance(aim.kernel, Spins)]
 
 
 def _hot_rhat(records: list[exchange.Record], kept: int) -> float:

@@ -31,12 +31,12 @@ from icgi.model.graph import FactorGraph
 from icgi.neural.batch import Batch, Factors, Prepared, collate, joined, prepared
 from icgi.neural.possible import possible_states
 from icgi.train.kinds import Limits
-from icgi.train.labels import WORK, Known, label, label_spins
+from icgi.train.labels import SWEEPS, WORK, Known, label, label_spins
 from icgi.train.mixture import ON_CPU, draw
 from icgi.wording import did_you_mean
 
 CHUNK = 128  # models that one worker draws from one stream
-FORMAT = 2  # of the stored files; a new one forgets what was stored
+FORMAT = 3  # of the stored files; a new one forgets what was stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Recipe:
     limits: Limits
     count: int
     seed: int
-    sweeps: int = 3000  # of tempering on a device, where models are too large to be summed
+    sweeps: int = SWEEPS  # of tempering on a device, where models are too large to be summed
 
     @property
     def digest(self) -> str:

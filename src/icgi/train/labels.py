@@ -1,7 +1,8 @@
 """Reference marginals of training models: exact where that is quick, tempering elsewhere.
 
-On a CPU this is `data.labels.label`, model by model. On a CUDA device spins are labelled in
-batches, by summing all states of small models and by the tempering kernel.
+On a CPU this is `data.labels.label`, model by model, with a number of sweeps where it samples, so
+that labels do not depend on the machine. On a CUDA device spins are labelled in batches, by summing
+all states of small models and by the tempering kernel.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from icgi.neural.batch import Batch, spins_of
 from icgi.neural.closed_form import enumerate_core
 
 LARGEST_TABLE = 19.0  # log₂ entries of a junction tree that is quick; larger ones are sampled
-SECONDS = 2.0  # for sampling one model on a CPU
+SWEEPS = 3000  # of every replica of a sampled model
 LARGEST_SUM = 24  # spins whose states are all summed on a device
 SUMMED = 2**30  # states of all models that one run sums
 SEGMENTS, ENSEMBLES, REPLICAS = 8, 8, 16
@@ -40,8 +41,10 @@ def label(model: FactorGraph, rng: Generator) -> Known:
         return Known(summed, np.zeros(model.n_variables))
     from icgi.data.labels import Labelling
     from icgi.data.labels import label as reference
+    from icgi.sampling.tempering import ParallelTempering
 
-    found = reference(model, Labelling(log2_table=LARGEST_TABLE, seconds=SECONDS), rng)
+    own = Labelling(LARGEST_TABLE, sweeps=SWEEPS, tempering=ParallelTempering(ensembles=ENSEMBLES))
+    found = reference(model, own, rng)
     spread = np.zeros(model.n_variables) if found.s_hat is None else found.s_hat
     return Known(found.probs, spread)
 

@@ -119,6 +119,8 @@ def _row(
         made["low"] = {name: ends[0] for name, ends in row["band"].items()}  # calibrated
         made["high"] = {name: ends[1] for name, ends in row["band"].items()}
     made["error"] = error
+    if row.get("band") and "low" in made:  # the calibrated band says more than the engine does
+        error = max(made["high"][x] - made["low"][x] for x in made["low"]) / 2 / half
     made["trust"] = trust(status, error, made["observed"])
     return made
 

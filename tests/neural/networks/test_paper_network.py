@@ -20,7 +20,7 @@ from icgi.neural import losses, network_engine
 from icgi.neural.factor_patches import Limits
 from icgi.neural.messages import dense_beliefs
 from icgi.neural.network_engine import network_marginals
-from icgi.neural.networks import NETWORKS, Draws, paper
+from icgi.neural.networks import NETWORKS, Draws, paper, paper_step
 from icgi.neural.networks.bpnn import BPNNConfig
 from icgi.train import runs
 from icgi.train.config import tiny
@@ -73,7 +73,8 @@ SWITCHES: list[dict[str, Any]] = [
     {"factors": "star"}, {"factors": "free"}, {"order": "min-degree"}, {"order": "learned"},
     {"order": "random"}, {"positions": "static"}, {"positions": "laplacian"},
     {"positions": "none"}, {"distribute": False}, {"corrected": False}, {"two_passes": False},
-    {"steps": 0}, {"steps": 3}, {"core": 5}, {"core": 20}, {"encode_every": 1},
+    {"steps": 0}, {"steps": 3}, {"core": 5}, {"core": 20}, {"encode_every": 1}, {"encodings": 0},
+    {"most_states": 1},
 ]  # fmt: skip
 
 
@@ -123,8 +124,8 @@ def test_corrections_fade_where_more_is_lost_than_in_training() -> None:
 
 def test_corrections_fade_where_many_weak_neighbours_act() -> None:
     equal = torch.full((1, 30), 0.1)
-    assert paper.effective(equal).item() == pytest.approx(30.0)
-    assert paper.effective(torch.tensor([[0.9, 1e-6, 0.0]])).item() == pytest.approx(1.0)
+    assert paper_step.effective(equal).item() == pytest.approx(30.0)
+    assert paper_step.effective(torch.tensor([[0.9, 1e-6, 0.0]])).item() == pytest.approx(1.0)
     rng = np.random.default_rng(1)
     dense = [FAMILIES["sk"].sample(rng, n=12, beta=1.0, h=0.1) for _ in range(3)]
     untrained = answers(built("paper", **SMALL).double().eval(), dense)
@@ -132,6 +133,46 @@ def test_corrections_fade_where_many_weak_neighbours_act() -> None:
     bound = answers(trained(built("paper", **SMALL, most_near=0.1)), dense)
     for before, near, far in zip(untrained, free, bound, strict=True):
         assert np.abs(far - before).max() < 0.05 * np.abs(near - before).max()
+
+
+@pytest.mark.parametrize("encode_every", [1, 4])
+@pytest.mark.parametrize("positions", ["spd", "static", "laplacian"])
+def test_steps_in_place_are_those_of_training(encode_every: int, positions: str) -> None:
+    rng = np.random.default_rng(2)
+    sparse = [FAMILIES["ea2d"].sample(rng, L=6, beta=1.0), FAMILIES["ea2d"].sample(rng, L=5)]
+    dense = [FAMILIES["sk"].sample(rng, n=n, beta=1.0, h=0.1) for n in (20, 16)]
+    potts = [FAMILIES["potts"].sample(rng, L=5)]
+    net = trained(built("paper", **SMALL, encode_every=encode_every, positions=positions))
+    for models in (sparse, dense, sparse + dense, potts):
+        form = net.prepare(batch_of(models, pairwise=True))
+        copied = net(form).detach()
+        before = [array.clone() for array in (form.tables.tables, form.tables.distances)]
+        with torch.no_grad():
+            for _ in range(2):  # the form can be read again
+                assert_allclose(net(form), copied, rtol=1e-6)
+        after = form.tables.tables, form.tables.distances
+        assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("asked", [0, 1, 3])
+def test_there_are_no_more_encodings_than_asked_for(asked: int) -> None:
+    model = FAMILIES["ea2d"].sample(np.random.default_rng(2), L=6, beta=1.0)
+    net, made = trained(built("paper", **SMALL, encodings=asked)), []
+    net.again.register_forward_hook(lambda *_: made.append(1))
+    answers(net, [model])
+    assert min(asked, 1) <= len(made) <= asked
+
+
+def test_means_of_more_states_than_trained_on_are_those_of_the_algebra() -> None:
+    rng = np.random.default_rng(4)
+    scopes = [(i, j) for j in range(5) for i in range(j)]
+    models = [zoo.random_model(rng, [3] * 5, scopes) for _ in range(2)]
+    kept = {"corrected": False, "factors": "star"}
+    untrained = answers(built("paper", **SMALL, **kept).double().eval(), models)
+    for most, same in ((2, True), (3, False)):
+        found = answers(trained(built("paper", **SMALL, **kept, most_states=most)), models)
+        apart = max(np.abs(a - b).max() for a, b in zip(untrained, found, strict=True))
+        assert bool(apart < 1e-6) is same
 
 
 def test_every_part_learns_after_a_step() -> None:

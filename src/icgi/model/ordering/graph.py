@@ -1,7 +1,6 @@
 """The primal graph of a model, and the eliminations in it that cannot be wrong."""
 
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
@@ -11,12 +10,7 @@ from icgi.model.graph import FactorGraph, FloatArray, IntArray
 
 def neighbours(model: FactorGraph) -> tuple[IntArray, IntArray]:
     """Primal graph: neighbours of variable i are `neighbour[start[i]:start[i + 1]]`, ascending."""
-    if model.flat is not None:
-        arity, scope = np.diff(model.flat.scope_start), model.flat.scope
-    else:
-        arity = np.fromiter(map(len, model.scopes), np.int64, model.n_factors)
-        scope = np.fromiter(chain.from_iterable(model.scopes), np.int64, int(arity.sum()))
-    start, neighbour = _neighbours(model.n_variables, arity, scope)
+    start, neighbour = _neighbours(model.n_variables, model.arity, model.touched)
     return start, neighbour
 
 

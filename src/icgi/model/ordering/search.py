@@ -34,7 +34,7 @@ HEURISTICS = (*RULES, *SWEEPS)
 
 _TINY = 16.5  # log₂ of the total entries below which no search pays
 _WORTH_A_SORT = 19.0  # likewise for a sweep that scipy makes: it takes 0.1 ms for any model
-_ENTRIES_PER_SECOND = 5e8  # of exact inference: a search may take as long as that
+_ENTRIES_PER_SECOND = 1e9  # of exact inference: a search may take as long as that
 _SECONDS_PER_VARIABLE = 3e-6  # of exact inference, however small its tables
 _WORK_PER_SECOND = 3e8  # of the kernels, as measured on one processor
 _LEAST_SECONDS = 0.05  # by the clock: greedy rules on a small model end within it

@@ -13,10 +13,11 @@ import numpy as np
 
 from icgi.clock import Deadline
 from icgi.kernels import kernel
-from icgi.model.graph import FactorGraph, assembled
+from icgi.model.graph import BoolArray, FactorGraph, assembled
 from icgi.model.wiring import Wiring, wiring
 
 TOLERANCE = 1e-12  # relative deviation of the sums from a constant
+ROUNDED = 1e-3  # likewise where tables were written with few digits
 LIMITS = (1.0, 3.0, 6.0)  # log₂ by which a batch may cost more than the model without any
 
 
@@ -64,10 +65,18 @@ class Barren:
         )  # fmt: skip
 
 
+def are_barren(model: FactorGraph) -> BoolArray:
+    """Which variables (n) are barren but for rounded tables: they hardly matter to log Z."""
+    w = wiring(model)
+    found = np.zeros(model.n_variables, np.bool_)
+    found[_remove(w.cards, w.scope_start, w.scope, w.table_start, w.values, ROUNDED)[0]] = True
+    return found
+
+
 def find_barren(model: FactorGraph) -> Barren | None:
     """Barren variables of a (conditioned) model; None where there are none."""
     w = wiring(model)
-    order, own, sums = _remove(w.cards, w.scope_start, w.scope, w.table_start, w.values)
+    order, own, sums = _remove(w.cards, w.scope_start, w.scope, w.table_start, w.values, TOLERANCE)
     if len(order) == 0:
         return None
     unary = _unary(w)
@@ -147,7 +156,7 @@ def _unary(w: Wiring) -> dict[int, list[int]]:
 
 
 @kernel
-def _remove(cards, scope_start, scope, table_start, values):  # type: ignore[no-untyped-def]
+def _remove(cards, scope_start, scope, table_start, values, tolerance):  # type: ignore[no-untyped-def]
     """Barren variables in an order of removal, the factor of each, and log of what it sums to."""
     n, count = len(cards), len(scope_start) - 1
     degree = np.zeros(n, np.int64)  # factors of two or more variables that are left
@@ -182,7 +191,15 @@ def _remove(cards, scope_start, scope, table_start, values):  # type: ignore[no-
         while scope[scope_start[f] + axis] != i:
             axis += 1
         constant, log_sum = _constant(
-            cards, scope_start, scope, table_start, values, f, axis, weight[i]
+            cards,
+            scope_start,
+            scope,
+            table_start,
+            values,
+            f,
+            axis,
+            weight[i],
+            tolerance,
         )
         if not constant:
             continue
@@ -199,7 +216,9 @@ def _remove(cards, scope_start, scope, table_start, values):  # type: ignore[no-
 
 
 @kernel
-def _constant(cards, scope_start, scope, table_start, values, f, axis, weight):  # type: ignore[no-untyped-def]
+def _constant(  # type: ignore[no-untyped-def]
+    cards, scope_start, scope, table_start, values, f, axis, weight, tolerance
+):  # fmt: skip
     """Whether Σ_x w(x) T(x, rest) is the same for all rest, and its logarithm."""
     after = 1
     for a in range(scope_start[f] + axis + 1, scope_start[f + 1]):
@@ -217,6 +236,6 @@ def _constant(cards, scope_start, scope, table_start, values, f, axis, weight): 
                 first = total
                 if not first > 0.0:
                     return False, 0.0
-            elif not abs(total - first) <= TOLERANCE * first:
+            elif not abs(total - first) <= tolerance * first:
                 return False, 0.0
     return True, np.log(first)

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import BoolArray, FactorGraph, FloatArray, IntArray
 from icgi.model.structure.extra import extra_states, extra_tables
@@ -102,12 +103,17 @@ class Collapsed:
 
 
 def collapse(
-    model: FactorGraph, spared: IntArray | None = None, *, quads: bool = False
+    model: FactorGraph,
+    spared: IntArray | None = None,
+    *,
+    quads: bool = False,
+    deadline: Deadline | None = None,
 ) -> Collapsed | None:
     """Signed network of a model whose factors are sums of few products; None where none is.
 
     Factors that are `spared` stay as they are, without signs. With `quads`, numbers are
-    quad-doubles (complex parts), and sums that lose a zero are not taken.
+    quad-doubles (complex parts), and sums that lose a zero are not taken. When the time is over,
+    the sums found so far count.
     """
     if max(map(len, model.scopes), default=0) < 3:
         return None
@@ -115,7 +121,7 @@ def collapse(
     among = _promising(w)
     if not among.any():
         return None
-    sums = find_sums(w, among)
+    sums = find_sums(w, among, deadline)
     size = np.log2(np.maximum(np.diff(w.table_start), 2))
     star = (sums.terms > 1) & (np.log2(np.maximum(sums.terms, 1)) <= WORTH * size)
     if spared is not None:

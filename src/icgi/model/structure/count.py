@@ -85,8 +85,11 @@ class Counted:
 def count_classes(model: FactorGraph, deadline: Deadline | None = None) -> Counted | None:
     """Count the interchangeable variables of a model; None where there are none, or no time."""
     within = deadline or Deadline()
-    colours = find_colours(model)
-    if colours.largest(np.flatnonzero(model.cards > 1)) < LEAST or within.passed:
+    free = np.flatnonzero(model.cards > 1)
+    if find_colours(model, within, 1).largest(free) < LEAST:  # more rounds only tell more apart
+        return None
+    colours = find_colours(model, within)
+    if within.passed or colours.largest(free) < LEAST:
         return None
     remainder = find_remainder(aligned(model, colours), within)
     if remainder is None or within.passed:

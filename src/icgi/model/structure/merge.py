@@ -76,10 +76,10 @@ def merge_copies(model: FactorGraph, deadline: Deadline | None = None) -> Merged
 
 def _has_zeros(model: FactorGraph) -> bool:
     w = wiring(model)
-    zeros = np.isneginf(w.values)
-    return bool(zeros.any()) and bool(
-        (np.repeat(np.diff(w.scope_start), np.diff(w.table_start))[zeros] > 1).any()
-    )
+    if not len(w.values):
+        return False
+    least = np.minimum.reduceat(w.values, w.table_start[:-1])
+    return bool(np.isneginf(least[np.diff(w.scope_start) > 1]).any())
 
 
 def _tighten(model: FactorGraph, deadline: Deadline) -> tuple[list[BoolArray], Supports]:
@@ -102,6 +102,8 @@ def _tighten(model: FactorGraph, deadline: Deadline) -> tuple[list[BoolArray], S
                 table = table & _laid_out(known, a, b, table.ndim)
         possible[f] = table
         for a, b in pairs:
+            if deadline.passed:
+                return possible, supports
             found = np.asarray(table.any(tuple(c for c in range(table.ndim) if c not in (a, b))))
             found = found if a < b else found.T
             pair = scope[a], scope[b]

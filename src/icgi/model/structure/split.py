@@ -6,33 +6,46 @@ and no elimination order becomes more expensive.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
+from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, assembled
 from icgi.model.wiring import wiring
 
+Stop = NDArray[np.uint8]
 TOLERANCE = 1e-12  # of logarithms, relative to their size where they are large
 
 
-def split_products(model: FactorGraph) -> FactorGraph:
-    """Model with every factor that is a product replaced by its parts; itself where none is."""
+def split_products(model: FactorGraph, deadline: Deadline | None = None) -> FactorGraph:
+    """Model with every factor that is a product replaced by its parts; itself where none is.
+
+    When the time is over, factors that were not looked at stay as they are.
+    """
+    with (deadline or Deadline()).flag() as stop:
+        return _split(model, stop)
+
+
+def _split(model: FactorGraph, stop: Stop) -> FactorGraph:
     w = wiring(model)
-    found = _splits(w.cards, w.scope_start, w.scope, w.table_start, w.values)
+    found = _splits(w.cards, w.scope_start, w.scope, w.table_start, w.values, stop)
     if not (found >= 0).any():
         return model
     scopes: list[tuple[int, ...]] = []
     tables: list[FloatArray] = []
     for f, (scope, table) in enumerate(zip(model.scopes, model.log_tables, strict=True)):
-        parts = [(scope, table)] if found[f, 0] < 0 else _parts(scope, table)
+        parts = [(scope, table)] if found[f, 0] < 0 else _parts(scope, table, stop)
         scopes += [part for part, _ in parts]
         tables += [values for _, values in parts]
     return assembled(model.cards, tuple(scopes), tuple(tables), model.names, model.states)
 
 
-def _parts(scope: tuple[int, ...], table: FloatArray) -> list[tuple[tuple[int, ...], FloatArray]]:
+def _parts(
+    scope: tuple[int, ...], table: FloatArray, stop: Stop
+) -> list[tuple[tuple[int, ...], FloatArray]]:
     """Smallest parts that the numbers of a table show, their product being the table."""
     dims = np.array(table.shape, np.int64)
-    a, b = _pair(np.ascontiguousarray(table).ravel(), dims)
+    a, b = _pair(np.ascontiguousarray(table).ravel(), dims, stop)
     if a < 0:
         table.flags.writeable = False
         return [(scope, table)]
@@ -47,13 +60,13 @@ def _parts(scope: tuple[int, ...], table: FloatArray) -> list[tuple[tuple[int, .
     right = np.where(empty, 0.0, flat[first, :, each].T - np.where(empty, 0.0, peak))  # b r
     rest = tuple(scope[c] for c in range(len(scope)) if c not in (a, b))
     shape = rows.shape[2:]
-    return _parts((scope[a], *rest), left.reshape(left.shape[0], *shape)) + _parts(
-        (scope[b], *rest), right.reshape(right.shape[0], *shape)
+    return _parts((scope[a], *rest), left.reshape(left.shape[0], *shape), stop) + _parts(
+        (scope[b], *rest), right.reshape(right.shape[0], *shape), stop
     )
 
 
 @kernel
-def _splits(cards, scope_start, scope, table_start, values):  # type: ignore[no-untyped-def]
+def _splits(cards, scope_start, scope, table_start, values, stop):  # type: ignore[no-untyped-def]
     """First pair of axes that splits each factor, −1 for none."""
     found = np.full((len(scope_start) - 1, 2), -1, np.int64)
     for f in range(len(found)):
@@ -63,18 +76,21 @@ def _splits(cards, scope_start, scope, table_start, values):  # type: ignore[no-
         dims = np.empty(n, np.int64)
         for a in range(n):
             dims[a] = cards[scope[scope_start[f] + a]]
-        found[f, 0], found[f, 1] = _pair(values[table_start[f] : table_start[f + 1]], dims)
+        table = values[table_start[f] : table_start[f + 1]]
+        found[f, 0], found[f, 1] = _pair(table, dims, stop)
     return found
 
 
 @kernel
-def _pair(table, dims):  # type: ignore[no-untyped-def]
+def _pair(table, dims, stop):  # type: ignore[no-untyped-def]
     n = len(dims)
     stride = np.ones(n, np.int64)
     for a in range(n - 2, -1, -1):
         stride[a] = stride[a + 1] * dims[a + 1]
     for a in range(n - 1):
         for b in range(a + 1, n):
+            if stop[0]:
+                return -1, -1
             if dims[a] > 1 and dims[b] > 1 and _is_split(table, dims, stride, a, b):
                 return a, b
     return -1, -1

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import BoolArray
 from icgi.model.structure.directions import is_plain, nested_sets, pencil, snapped
@@ -37,8 +38,11 @@ class Sums:
     low: np.ndarray
 
 
-def find_sums(w: Wiring, among: BoolArray | None = None) -> Sums:
-    """Sums of few products among the factors (some of them) of three or more variables."""
+def find_sums(w: Wiring, among: BoolArray | None = None, deadline: Deadline | None = None) -> Sums:
+    """Sums of few products among the factors (some of them) of three or more variables.
+
+    Factors that were not looked at when the time is over have none.
+    """
     arity = np.diff(w.scope_start)
     size = np.diff(w.table_start)
     tried = (arity >= 3) & (size <= LARGEST)
@@ -51,10 +55,11 @@ def find_sums(w: Wiring, among: BoolArray | None = None) -> Sums:
         np.zeros(count, np.int64), np.zeros(count), np.zeros(count), start,
         np.zeros(start[-1]), np.zeros(start[-1]),
     )  # fmt: skip
-    _find_all(
-        w.cards, w.scope_start, w.scope, w.table_start, w.values, tried,
-        found.terms, found.error, found.log_scale, start, found.high, found.low,
-    )  # fmt: skip
+    with (deadline or Deadline()).flag() as stop:
+        _find_all(
+            w.cards, w.scope_start, w.scope, w.table_start, w.values, tried,
+            found.terms, found.error, found.log_scale, start, found.high, found.low, stop,
+        )  # fmt: skip
     return found
 
 
@@ -124,7 +129,7 @@ def _room(cards, scope_start, scope, tried):  # type: ignore[no-untyped-def]
 @kernel
 def _find_all(  # type: ignore[no-untyped-def]
     cards, scope_start, scope, table_start, values, tried,
-    terms, error, log_scale, start, high, low,
+    terms, error, log_scale, start, high, low, stop,
 ):  # fmt: skip
     for f in range(len(tried)):
         if not tried[f]:
@@ -141,6 +146,8 @@ def _find_all(  # type: ignore[no-untyped-def]
         linear = np.exp(table - top)
         best = np.inf
         for y in range(n):
+            if stop[0]:
+                return
             count, simple, err, mh, ml = _along_axis(linear, dims, y)
             # Generic numbers, too, make a table of eight entries a sum of two products.
             if count == 0 or err >= best or (len(linear) == 8 and not simple):

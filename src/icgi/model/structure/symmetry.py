@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icgi.clock import Deadline
 from icgi.kernels import kernel
 from icgi.model.graph import FactorGraph, FloatArray, IntArray
 from icgi.model.structure.private import Scope
@@ -22,6 +23,7 @@ TOLERANCE = 1e-9  # sum over all tables of what equal ones may differ by, in log
 _GRID = 2.0**31 / np.pi  # steps of log potentials by which numbers are first compared
 _OFFSET = 0.5772156649015329  # so that round numbers do not lie between two steps
 _ZERO = -(2**62)  # the step of a zero
+OFTEN = 2**16  # entries between two looks at the deadline
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,12 +38,19 @@ class Colours:
         return int(np.unique(self.of[free], return_counts=True)[1].max(initial=0))
 
 
-def find_colours(model: FactorGraph) -> Colours:
-    """Colours of variables and states, from three rounds of looking at all neighbours."""
+def find_colours(
+    model: FactorGraph, deadline: Deadline | None = None, rounds: int = ROUNDS
+) -> Colours:
+    """Colours of variables and states, from rounds of looking at all neighbours.
+
+    When the time is over they are those of fewer rounds, which mean less.
+    """
     w = wiring(model)
-    colour = _refine(
-        w.cards, w.scope_start, w.scope, w.table_start, w.values, max(model.max_states, 1), ROUNDS
-    )
+    most = max(model.max_states, 1)
+    with (deadline or Deadline()).flag() as stop:
+        colour = _refine(
+            w.cards, w.scope_start, w.scope, w.table_start, w.values, most, rounds, stop
+        )
     past = np.arange(colour.shape[1]) >= w.cards[:, None]
     ranked = np.where(past, np.uint64(2**64 - 1), colour)
     states = np.argsort(ranked, 1, kind="stable")
@@ -173,7 +182,7 @@ def _mixed(value):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _refine(cards, scope_start, scope, table_start, values, most, rounds):  # type: ignore[no-untyped-def]
+def _refine(cards, scope_start, scope, table_start, values, most, rounds, stop):  # type: ignore[no-untyped-def]
     """Colours of all states; those of variables that can change places are equal."""
     n = len(cards)
     colour = np.ones((n, most), np.uint64)
@@ -190,7 +199,10 @@ def _refine(cards, scope_start, scope, table_start, values, most, rounds):  # ty
             table = values[table_start[f] : table_start[f + 1]]
             top = table.max()
             digits[:arity] = 0
-            for value in table:
+            for j in range(len(table)):
+                if j % OFTEN == 0 and stop[0]:
+                    return colour
+                value = table[j]
                 if value > -np.inf:
                     number = np.uint64(np.int64(np.floor((value - top) * _GRID + _OFFSET)))
                 else:
