@@ -139,7 +139,7 @@ def kept(name: str) -> tuple[np.ndarray, dict[str, Any]] | None:
     return 0.5 * (one + two), {
         "apart": float(mean_absolute_error(one, two)),
         "reference": max(each["seconds"] for each in about[name]),
-        "by": "pt-gpu",
+        "device": True,
     }
 
 
